@@ -1,0 +1,29 @@
+"""The errors and warnings a user of the library meets; each says what was expected and what came."""
+
+
+class FLEError(ValueError):
+    """Something in the data, the policy or the settings cannot be used as it is."""
+
+
+class DataError(FLEError):
+    """The logged data is not what it should be."""
+
+
+class PolicyError(FLEError):
+    """The target policy answered with something that is not an action or a probability."""
+
+
+class SettingsError(FLEError):
+    """A setting is outside its range, or two settings contradict each other."""
+
+
+class ModelError(FLEError):
+    """A model was asked for what it cannot give."""
+
+
+class TrainingError(FLEError):
+    """Training stopped because its loss is no longer a number."""
+
+
+class FLEWarning(UserWarning):
+    """The result stands, with the reservation that the message states."""
