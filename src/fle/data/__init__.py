@@ -1,0 +1,5 @@
+"""Logged data becomes a checked `Dataset`."""
+
+from fle.data.dataset import Dataset
+
+__all__ = ["Dataset"]

@@ -1,0 +1,280 @@
+"""The logged transitions that an evaluation starts from, checked when they are put together."""
+
+import copy
+import warnings as python_warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fle.data.assembly import Assembled, assemble
+from fle.data.description import one_line, summary
+from fle.data.flatten import flatten_episodes
+from fle.data.transitions import Array, ends_episode, position_in_episode, starts_episode
+from fle.data.validation import numeric_array, require_rows, weight_array
+from fle.errors import DataError, FLEWarning, SettingsError
+
+ROW_FIELDS = (
+    "observations",
+    "actions",
+    "rewards",
+    "next_observations",
+    "terminations",
+    "truncations",
+    "episodes",
+    "steps",
+    "weights",
+    "source_rows",
+)
+
+
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class Dataset:
+    """Logged transitions, one row each, as read-only NumPy arrays.
+
+    All checks run here; a `DataError` names the field and the row. Reservations are emitted as
+    `FLEWarning` and kept in `warnings`. Arrays are not copied unless rows move or types change.
+
+    Arguments, for n rows:
+
+    - `observations`: (n, p) floats, or (n,) integers for discrete states; images are flattened.
+    - `actions`: (n,) integers if discrete, (n, k) floats if continuous. With `number_of_actions`,
+      whole floats count as discrete.
+    - `rewards`: (n,) or (n, d), with `reward_names` for the d columns.
+    - `next_observations`: as `observations`. If left out, they come from the following row of the
+      episode; a truncated row then has none and is dropped.
+    - `terminations`, `truncations`: (n,) flags. A truncated row was cut off, and its return goes
+      on; a terminated one ends. If neither appears, and no `steps`, a warning says so; all-False
+      `truncations` state that the problem never ends.
+    - `episodes`: (n,) ids, integers or strings. If left out, they are read off the flags, provided
+      that consecutive rows follow each other.
+    - `steps`: (n,) integers from 0. Giving them declares a time-dependent problem, where each row
+      is used only at its own step. Without `episodes`, rows are independent transitions.
+    - `weights`: (n,) non-negative row weights.
+    - `initial_observations`: (m, p) or (m,). If left out, the episode starts, or rows at step 0.
+
+    Afterwards `episodes` are numbered by first appearance, and `source_rows` says which of the
+    `number_of_source_rows` given rows each row was. `whole_episodes` is False once `subset` has
+    taken episodes apart.
+    """
+
+    observations: Array
+    actions: Array
+    rewards: Array
+    next_observations: Array
+    terminations: Array
+    truncations: Array
+    episodes: Array | None
+    steps: Array | None
+    weights: Array | None
+    initial_observations: Array | None
+    number_of_observations: int | None
+    number_of_actions: int | None
+    reward_names: tuple[str, ...]
+    source_rows: Array
+    number_of_source_rows: int
+    whole_episodes: bool
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def __init__(
+        self,
+        *,
+        observations: npt.ArrayLike,
+        actions: npt.ArrayLike,
+        rewards: npt.ArrayLike,
+        next_observations: npt.ArrayLike | None = None,
+        terminations: npt.ArrayLike | None = None,
+        truncations: npt.ArrayLike | None = None,
+        episodes: npt.ArrayLike | None = None,
+        steps: npt.ArrayLike | None = None,
+        weights: npt.ArrayLike | None = None,
+        initial_observations: npt.ArrayLike | None = None,
+        number_of_actions: int | None = None,
+        reward_names: Sequence[str] | None = None,
+    ) -> None:
+        assembled = assemble(
+            observations=observations,
+            actions=actions,
+            rewards=rewards,
+            next_observations=next_observations,
+            next_missing=None,
+            terminations=terminations,
+            truncations=truncations,
+            episodes=episodes,
+            steps=steps,
+            weights=weights,
+            initial_observations=initial_observations,
+            number_of_actions=number_of_actions,
+            reward_names=reward_names,
+        )
+        _fill(self, assembled)
+
+    @classmethod
+    def from_episodes(
+        cls,
+        episodes: Iterable[Mapping[str, Any]],
+        *,
+        number_of_actions: int | None = None,
+        reward_names: Sequence[str] | None = None,
+    ) -> "Dataset":
+        """Episodes of any lengths T, each a mapping.
+
+        Keys: `observations` (T + 1 rows with the final one, or T), `actions` (T), `rewards` (T or
+        T x d), and for the end either flags per row, `terminations` and `truncations`, or one
+        answer, `terminated` and `truncated`. Other keys are refused.
+        """
+        assembled = assemble(
+            **flatten_episodes(episodes),
+            steps=None,
+            weights=None,
+            initial_observations=None,
+            number_of_actions=number_of_actions,
+            reward_names=reward_names,
+        )
+        data = cls.__new__(cls)
+        _fill(data, assembled)
+        return data
+
+    def __len__(self) -> int:
+        return len(self.observations)
+
+    @property
+    def discrete_actions(self) -> bool:
+        """Whether actions are codes rather than vectors."""
+        return self.number_of_actions is not None
+
+    @property
+    def action_dim(self) -> int | None:
+        """The width of a continuous action; None if actions are discrete."""
+        return None if self.discrete_actions else int(self.actions.shape[1])
+
+    @property
+    def return_dim(self) -> int:
+        """How many rewards each row carries, hence the dimension of the return."""
+        return int(self.rewards.shape[1])
+
+    @property
+    def number_of_episodes(self) -> int | None:
+        """How many episodes have rows here; None if episodes are unknown."""
+        return None if self.episodes is None else len(np.unique(self.episodes))
+
+    def require_initial_observations(self) -> Array:
+        """The initial observations, or a DataError that says how to give them."""
+        if self.initial_observations is None:
+            raise DataError(
+                "no initial observations: the rows are separate transitions, so nothing says where"
+                " an episode starts; give initial_observations, or episodes, or steps with rows at"
+                " step 0"
+            )
+        return self.initial_observations
+
+    def subset(self, rows: npt.ArrayLike) -> "Dataset":
+        """The given rows (indices, with repeats allowed, or a mask); initial observations stay."""
+        chosen = _row_indices(rows, len(self))
+        changes: dict[str, Any] = {
+            name: None if getattr(self, name) is None else getattr(self, name)[chosen]
+            for name in ROW_FIELDS
+        }
+        if self.episodes is not None:
+            kept = np.bincount(changes["episodes"], minlength=self.episodes.max() + 1)
+            complete = (kept == 0) | (kept == np.bincount(self.episodes))
+            in_order = bool((np.diff(chosen) > 0).all())
+            changes["whole_episodes"] = self.whole_episodes and in_order and bool(complete.all())
+        return _changed(self, changes)
+
+    def with_weights(self, weights: npt.ArrayLike) -> "Dataset":
+        """The same rows under other weights."""
+        checked = weight_array(weights)
+        require_rows("weights", checked, len(self))
+        return _changed(self, {"weights": checked})
+
+    def with_steps(self) -> "Dataset":
+        """The same rows, declared time-dependent: a row's step is its position in its episode."""
+        episodes = self._require_whole_episodes()
+        return _changed(self, {"steps": position_in_episode(episodes)})
+
+    def observed_returns(self, gamma: float) -> tuple[Array, Array]:
+        """Discounted returns (E, d) of the logged episodes, and which of the E terminated.
+
+        The return of an episode that did not terminate lacks what came after the cut.
+        """
+        if not 0 <= gamma <= 1:
+            raise SettingsError(f"gamma: expected a number from 0 to 1, got {gamma}")
+        episodes = self._require_whole_episodes()
+        discounted = self.rewards * np.power(float(gamma), position_in_episode(episodes))[:, None]
+        starts = np.flatnonzero(starts_episode(episodes))
+        return np.add.reduceat(discounted, starts), self.terminations[ends_episode(episodes)]
+
+    def _require_whole_episodes(self) -> Array:
+        if self.episodes is None:
+            raise DataError(
+                "episodes are unknown: the rows are separate transitions; give episodes, or flags"
+                " with the rows in order"
+            )
+        if not self.whole_episodes:
+            raise DataError(
+                "episodes are incomplete: subset took some of their rows, or changed the order;"
+                " use the full data, or a subset of whole episodes"
+            )
+        return self.episodes
+
+    def __repr__(self) -> str:
+        return one_line(self)
+
+    def summary(self) -> str:
+        """A few lines that say what the data is."""
+        return summary(self)
+
+
+def _fill(data: Dataset, assembled: Assembled) -> None:
+    """Set every attribute, then emit the warnings as seen from the user's line."""
+    transitions = assembled.transitions
+    for name in ROW_FIELDS:
+        _set(data, name, getattr(transitions, name))
+    for name in (
+        "initial_observations",
+        "number_of_observations",
+        "number_of_actions",
+        "reward_names",
+        "number_of_source_rows",
+        "warnings",
+        "notes",
+    ):
+        _set(data, name, getattr(assembled, name))
+    _set(data, "whole_episodes", data.episodes is not None)
+    for message in assembled.warnings:
+        python_warnings.warn(message, FLEWarning, stacklevel=3)
+
+
+def _changed(data: Dataset, changes: Mapping[str, Any]) -> Dataset:
+    """A copy with other attributes, without checking and warning a second time."""
+    changed = copy.copy(data)
+    for name, value in changes.items():
+        _set(changed, name, value)
+    return changed
+
+
+def _set(data: Dataset, name: str, value: Any) -> None:
+    if isinstance(value, np.ndarray):
+        # A view, so that the user's own array stays writable.
+        value = value.view()
+        value.setflags(write=False)
+    object.__setattr__(data, name, value)
+
+
+def _row_indices(rows: npt.ArrayLike, length: int) -> Array:
+    chosen = numeric_array("rows", rows)
+    if chosen.dtype == bool:
+        require_rows("the mask", chosen, length)
+        chosen = np.flatnonzero(chosen)
+    if chosen.ndim != 1 or chosen.dtype.kind not in "iu":
+        raise DataError(f"rows: expected 1-d integers or a mask, got {chosen.dtype} {chosen.shape}")
+    if len(chosen) == 0:
+        raise DataError("rows: the subset is empty; choose at least one row")
+    outside = (chosen < 0) | (chosen >= length)
+    if outside.any():
+        raise DataError(f"rows: {chosen[np.argmax(outside)]} is outside 0 to {length - 1}")
+    return chosen.astype(np.int64)

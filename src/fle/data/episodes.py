@@ -1,0 +1,186 @@
+"""Where episodes start and end, in what order their rows come, and what follows each row."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from fle.data.transitions import (
+    Array,
+    Transitions,
+    ends_episode,
+    position_in_episode,
+    starts_episode,
+)
+from fle.errors import DataError
+
+
+def number_episodes(ids: Array) -> tuple[Array, Array]:
+    """Episodes numbered by first appearance, and the id that each number stands for."""
+    labels, first_rows, numbers = np.unique(ids, return_index=True, return_inverse=True)
+    order = np.argsort(first_rows)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return rank[numbers], labels[order]
+
+
+def settle_flags(transitions: Transitions, warnings: list[str]) -> Transitions:
+    """A row that is both terminated and truncated is terminated."""
+    both = transitions.terminations & transitions.truncations
+    if not both.any():
+        return transitions
+    warnings.append(
+        f"{int(both.sum())} rows are both terminated and truncated (first: row"
+        f" {int(np.argmax(both))}); they are taken as terminated"
+    )
+    return replace(transitions, truncations=transitions.truncations & ~both)
+
+
+def order_rows(transitions: Transitions, warnings: list[str]) -> Transitions:
+    """Rows by episode, and by step where steps are known."""
+    episodes, steps = transitions.episodes, transitions.steps
+    if episodes is None:
+        return transitions
+    order = np.argsort(episodes, kind="stable") if steps is None else np.lexsort((steps, episodes))
+    moved = int((order != np.arange(len(order))).sum())
+    if moved == 0:
+        return transitions
+    key = "episode, keeping their order within it" if steps is None else "episode and step"
+    warnings.append(f"rows were unsorted: {moved} of {len(order)} rows were moved to sort by {key}")
+    return transitions.take(order)
+
+
+def check_steps(transitions: Transitions, labels: Array) -> None:
+    """Within an episode the steps must run 0, 1, 2, ..."""
+    episodes, steps = transitions.episodes, transitions.steps
+    if episodes is None or steps is None:
+        return
+    expected = position_in_episode(episodes)
+    wrong = steps != expected
+    if not wrong.any():
+        return
+    row = int(np.argmax(wrong))
+    episode, step = labels[episodes[row]], int(steps[row])
+    source = transitions.source_rows[row]
+    if expected[row] > 0 and step == steps[row - 1]:
+        raise DataError(
+            f"episode {episode} has step {step} twice (rows {transitions.source_rows[row - 1]} and"
+            f" {source}); expected each step once: drop one, or give the rows different episodes"
+        )
+    raise DataError(
+        f"episode {episode}: step {expected[row]} is missing; row {source} has step {step}."
+        " Steps count from 0 without gaps: add the row, or start a new episode after the gap"
+    )
+
+
+def check_ends(transitions: Transitions, labels: Array) -> None:
+    """Nothing may follow the end of an episode."""
+    if transitions.episodes is None:
+        return
+    inside = ~ends_episode(transitions.episodes)
+    for name, flags in (
+        ("terminated", transitions.terminations),
+        ("truncated", transitions.truncations),
+    ):
+        followed = flags & inside
+        if followed.any():
+            row = int(np.argmax(followed))
+            raise DataError(
+                f"episode {labels[transitions.episodes[row]]} is {name} at row"
+                f" {transitions.source_rows[row]} but has rows after it; expected the flag on the"
+                " last row only: give the later rows an episode of their own, or fix the flag"
+            )
+
+
+def derive_episodes(transitions: Transitions) -> Array | None:
+    """Episodes read off the end flags, or None where the rows do not follow each other."""
+    ends = transitions.terminations | transitions.truncations
+    episodes = np.concatenate([[0], np.cumsum(ends[:-1])])
+    if transitions.next_observations is None:
+        return episodes
+    if not_followed(transitions, episodes).any():
+        return None
+    steps = transitions.steps
+    if steps is not None and (steps != position_in_episode(episodes)).any():
+        return None
+    return episodes
+
+
+def not_followed(transitions: Transitions, episodes: Array) -> Array:
+    """Rows inside an episode whose next observation is not the following row's observation."""
+    following, observations = transitions.next_observations, transitions.observations
+    differs = np.zeros(len(transitions), dtype=bool)
+    if following is not None:
+        unequal = (following[:-1] != observations[1:]).reshape(len(differs) - 1, -1)
+        differs[:-1] = unequal.any(axis=1)
+    return differs & ~ends_episode(episodes) & ~transitions.next_missing
+
+
+def close_open_ends(transitions: Transitions, warnings: list[str]) -> Transitions:
+    """A last row with neither flag was cut off: truncated, never terminated."""
+    if transitions.episodes is None:
+        return transitions
+    last = ends_episode(transitions.episodes)
+    unmarked = last & ~transitions.terminations & ~transitions.truncations
+    if not unmarked.any():
+        return transitions
+    warnings.append(
+        f"{int(unmarked.sum())} of {int(last.sum())} episodes end with a row that is neither"
+        " terminated nor truncated; it is treated as truncated"
+    )
+    return replace(transitions, truncations=transitions.truncations | unmarked)
+
+
+def fill_next_observations(transitions: Transitions, warnings: list[str]) -> Transitions:
+    """Next observations from the following row, or a comparison of the given ones with it."""
+    episodes, observations = transitions.episodes, transitions.observations
+    if transitions.next_observations is not None:
+        differs = not_followed(transitions, episodes) if episodes is not None else np.zeros(1, bool)
+        if differs.any():
+            warnings.append(
+                f"the next observation of {int(differs.sum())} rows differs from the following"
+                f" row's observation (first: row {transitions.source_rows[np.argmax(differs)]});"
+                " the given next observations are used"
+            )
+        return transitions
+    if episodes is None:
+        raise DataError(
+            "next_observations cannot be derived because nothing says where episodes end;"
+            " give next_observations, or episodes, or terminations and truncations"
+        )
+    last = ends_episode(episodes)
+    following = np.concatenate([observations[1:], observations[-1:]])
+    # The entry of a terminated row is never used, so any observation of the space will do.
+    following[last] = observations[last]
+    return replace(
+        transitions, next_observations=following, next_missing=last & ~transitions.terminations
+    )
+
+
+def drop_rows_without_next(transitions: Transitions, warnings: list[str]) -> Transitions:
+    """Leave out truncated rows that cannot be continued; calling them terminal would be wrong."""
+    missing, episodes = transitions.next_missing, transitions.episodes
+    count = int(missing.sum())
+    if count == 0 or episodes is None:
+        return transitions
+    warnings.append(
+        f"{count} truncated rows have no next observation and were dropped"
+        " (they are not terminal); give next_observations to keep them"
+    )
+    if len(missing) - count < 2:
+        raise DataError(
+            f"{len(missing) - count} rows are left after {count} truncated rows without a next"
+            " observation were dropped; expected at least 2: give next_observations"
+        )
+    # The row before a dropped one is now the last of its episode, cut off in the same sense.
+    before = np.concatenate([missing[1:], [False]]) & ~ends_episode(episodes)
+    truncations = transitions.truncations | before
+    return replace(transitions, truncations=truncations).take(np.flatnonzero(~missing))
+
+
+def first_observations(transitions: Transitions) -> Array | None:
+    """The observation at each episode's start, or at step 0, or None where neither is known."""
+    if transitions.episodes is not None:
+        return transitions.observations[starts_episode(transitions.episodes)]
+    if transitions.steps is not None and (transitions.steps == 0).any():
+        return transitions.observations[transitions.steps == 0]
+    return None

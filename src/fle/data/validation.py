@@ -1,0 +1,260 @@
+"""Turns one field of logged data into a checked NumPy array, or says which row cannot be used."""
+
+import reprlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fle.errors import DataError
+
+Array = npt.NDArray[Any]
+
+LARGEST_ID = 2**31 - 1
+RENUMBER = "renumber them from 0, for example with np.unique(ids, return_inverse=True)[1]"
+
+
+def numeric_array(name: str, values: Any) -> Array:
+    """`values` as a non-empty array of numbers with one row per item."""
+    # np.asarray would forget the mask and keep whatever lies under it.
+    if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
+        row = int(np.argwhere(np.ma.getmaskarray(values))[0, 0])
+        raise DataError(f"{name}: row {row} is null (masked); drop the row or fill in a number")
+    try:
+        array = np.asarray(values)
+    except (ValueError, TypeError) as error:
+        raise DataError(_first_bad_row(name, values)) from error
+    if array.ndim == 0:
+        raise DataError(
+            f"{name}: expected an array with one item per row, got {reprlib.repr(values)}"
+            f" ({type(values).__name__}); pass a list or a NumPy array"
+        )
+    if array.dtype.kind == "c":
+        raise DataError(f"{name}: expected real numbers, got dtype {array.dtype}; take .real")
+    if array.dtype.kind not in "biuf":
+        raise DataError(_first_bad_row(name, values))
+    if len(array) == 0:
+        raise DataError(f"{name} is empty: expected at least one row")
+    return array.astype(np.float64) if array.dtype.itemsize > 8 else array
+
+
+def require_finite(name: str, array: Array) -> None:
+    """Refuse NaN and infinity, naming the first place."""
+    finite = np.isfinite(array)
+    if finite.all():
+        return
+    place = np.unravel_index(int(np.argmin(finite)), array.shape)
+    where = f"row {place[0]}" + (f", column {place[1]}" if array.ndim > 1 else "")
+    raise DataError(
+        f"{name}: {where} is {array[place]}; expected a finite number"
+        f" ({int((~finite).sum())} such values): drop or repair these rows"
+    )
+
+
+def require_rows(name: str, array: Array, rows: int) -> None:
+    """Refuse a field whose length differs from that of the observations."""
+    if len(array) != rows:
+        raise DataError(
+            f"{name} has {len(array)} rows but observations has {rows};"
+            " expected one row per transition in both"
+        )
+
+
+def observation_array(values: Any) -> Array:
+    """Observations: (n,) int64 states if 1-d integers, else (n, p) floats."""
+    array = numeric_array("observations", values)
+    if array.ndim == 1 and array.dtype.kind in "biu":
+        return id_array("observations", array)
+    return _float_rows("observations", array)
+
+
+def like_observations(name: str, values: Any, observations: Array) -> Array:
+    """Another field of observations, in the same space and dtype as `observations`."""
+    array = numeric_array(name, values)
+    if observations.ndim == 1:
+        if array.ndim != 1 or array.dtype.kind not in "biu":
+            raise DataError(
+                f"{name}: expected 1-d integer states as in observations,"
+                f" got shape {array.shape} of dtype {array.dtype}"
+            )
+        return id_array(name, array)
+    array = _float_rows(name, array)
+    if array.shape[1] != observations.shape[1]:
+        raise DataError(
+            f"{name} has width {array.shape[1]} but observations has width"
+            f" {observations.shape[1]}; expected the same width"
+        )
+    with np.errstate(over="ignore"):
+        narrowed = array.astype(observations.dtype, copy=False)
+    require_finite(name, narrowed)
+    return narrowed
+
+
+def action_array(values: Any, number_of_actions: int | None) -> tuple[Array, int | None]:
+    """Actions and their number: (n,) int64 and a count, or (n, k) floats and None."""
+    array = numeric_array("actions", values)
+    if number_of_actions is None and array.dtype.kind == "f":
+        return _float_rows("actions", array), None
+    array = column("actions", array, "one integer code per row, or float columns if continuous")
+    if number_of_actions is None:
+        actions = id_array("actions", array)
+        return actions, int(actions.max()) + 1
+    if (
+        not isinstance(number_of_actions, int | np.integer)
+        or isinstance(number_of_actions, bool)
+        or number_of_actions < 1
+    ):
+        raise DataError(
+            f"number_of_actions: expected a positive integer, got {number_of_actions!r}"
+        )
+    array = whole_numbers("actions", array)
+    outside = (array < 0) | (array >= number_of_actions)
+    if outside.any():
+        row = int(np.argmax(outside))
+        raise DataError(
+            f"actions: row {row} is {array[row]}; expected 0 to {number_of_actions - 1}"
+            f" because number_of_actions is {number_of_actions}"
+        )
+    return id_array("actions", array), int(number_of_actions)
+
+
+def reward_array(values: Any) -> Array:
+    """Rewards as (n, d) float64: one column per kind of reward."""
+    array = numeric_array("rewards", values)
+    if array.ndim > 2 or (array.ndim == 2 and array.shape[1] == 0):
+        raise DataError(f"rewards: expected shape (n,) or (n, d), got {array.shape}")
+    rewards = array.reshape(len(array), -1).astype(np.float64, copy=False)
+    require_finite("rewards", rewards)
+    return rewards
+
+
+def reward_name_tuple(names: Sequence[str] | None, dimension: int) -> tuple[str, ...]:
+    """One distinct name per reward column."""
+    if names is None:
+        if dimension == 1:
+            return ("reward",)
+        return tuple(f"reward_{number}" for number in range(1, dimension + 1))
+    # A string is a sequence too, of its letters.
+    given = (names,) if isinstance(names, str) else tuple(names)
+    proper = all(isinstance(name, str) and name for name in given)
+    if len(given) != dimension or not proper or len(set(given)) != dimension:
+        raise DataError(
+            f"reward_names: expected {dimension} distinct names, one per reward column,"
+            f" got {reprlib.repr(names)}"
+        )
+    return given
+
+
+def flag_array(name: str, values: Any) -> Array:
+    """Terminations or truncations as (n,) bool; zeros and ones are accepted."""
+    array = column(name, numeric_array(name, values), "one flag per row")
+    neither = (array != 0) & (array != 1)
+    if neither.any():
+        row = int(np.argmax(neither))
+        raise DataError(f"{name}: row {row} is {array[row]}; expected True or False (or 1 or 0)")
+    return array.astype(bool, copy=False)
+
+
+def step_array(values: Any) -> Array:
+    """Steps as (n,) int64, counting from 0."""
+    array = column("steps", numeric_array("steps", values), "one integer per row")
+    return id_array("steps", whole_numbers("steps", array))
+
+
+def weight_array(values: Any) -> Array:
+    """Row weights: finite, none negative, not all zero."""
+    array = column("weights", numeric_array("weights", values), "one number per row")
+    weights = array.astype(np.float64, copy=False)
+    require_finite("weights", weights)
+    if (weights < 0).any():
+        row = int(np.argmax(weights < 0))
+        raise DataError(f"weights: row {row} is {weights[row]}; expected 0 or more")
+    if weights.sum() <= 0:
+        raise DataError("weights: all are zero; expected at least one positive weight")
+    return weights
+
+
+def episode_array(values: Any) -> Array:
+    """Episode ids as given: integers of any size, whole floats, or strings."""
+    if isinstance(values, np.ndarray | list | tuple) and all(isinstance(i, str) for i in values):
+        array = np.asarray(values, dtype=np.str_)
+    else:
+        array = whole_numbers("episodes", numeric_array("episodes", values))
+    return column("episodes", array, "one id per row")
+
+
+def column(name: str, array: Array, expected: str) -> Array:
+    """(n,) or (n, 1) as (n,)."""
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise DataError(f"{name}: expected {expected}, got {array.dtype} of shape {array.shape}")
+    return array
+
+
+def whole_numbers(name: str, array: Array) -> Array:
+    """Integers, where floats may be given if they are whole."""
+    if array.dtype.kind != "f":
+        return array
+    require_finite(name, array)
+    broken = array != np.floor(array)
+    if broken.any():
+        row = int(np.argwhere(broken)[0, 0])
+        raise DataError(f"{name}: row {row} is {array[row]}; expected a whole number")
+    if (np.abs(array) >= 2.0**63).any():
+        raise DataError(f"{name}: values beyond 64 bits; {RENUMBER}")
+    return array.astype(np.int64)
+
+
+def id_array(name: str, array: Array) -> Array:
+    """Integers counted from 0 that survive the 32-bit integers of the compiled code."""
+    # Compared before the cast: a uint64 beyond int64 would come out negative.
+    outside = (array < 0) | (array > LARGEST_ID)
+    if outside.any():
+        row = int(np.argmax(outside))
+        raise DataError(
+            f"{name}: row {row} is {array[row]}; expected integers from 0 to {LARGEST_ID}:"
+            f" {RENUMBER}"
+        )
+    return array.astype(np.int64, copy=False)
+
+
+def _float_rows(name: str, array: Array) -> Array:
+    """(n, p) float32 or float64; anything with more dimensions is flattened."""
+    rows = array.reshape(len(array), -1)
+    if rows.shape[1] == 0:
+        raise DataError(f"{name}: expected at least one column, got shape {array.shape}")
+    if rows.dtype.kind != "f":
+        # float32 holds every integer of up to 16 bits exactly.
+        rows = rows.astype(np.float32 if rows.dtype.itemsize <= 2 else np.float64)
+    elif rows.dtype.itemsize < 4:
+        rows = rows.astype(np.float32)
+    require_finite(name, rows)
+    return rows
+
+
+def _first_bad_row(name: str, values: Any) -> str:
+    """Why `values` is not an array of numbers, with the first row that spoils it."""
+    advice = "expected numbers of one shape in every row"
+    if not isinstance(values, Iterable):
+        return f"{name}: {advice}, got {type(values).__name__}"
+    first_shape: tuple[int, ...] | None = None
+    for row, item in enumerate(values):
+        try:
+            cell = np.asarray(item)
+        except (ValueError, TypeError):
+            return f"{name}: row {row} is ragged or not an array: {reprlib.repr(item)}; {advice}"
+        if cell.dtype.kind == "O" and any(part is None for part in cell.flat):
+            return f"{name}: row {row} is null (None); drop the row or fill in a number"
+        if isinstance(item, int) and cell.dtype.kind == "O":
+            return f"{name}: row {row} is {item}, beyond 64 bits; {RENUMBER}"
+        if cell.dtype.kind not in "biuf":
+            return f"{name}: row {row} is {reprlib.repr(item)} ({type(item).__name__}); {advice}"
+        first_shape = cell.shape if first_shape is None else first_shape
+        if cell.shape != first_shape:
+            return (
+                f"{name}: row {row} has shape {cell.shape} but row 0 has shape {first_shape}"
+                f" (ragged); {advice}"
+            )
+    return f"{name}: {advice}, got an object array; convert it with np.stack or .astype(float)"

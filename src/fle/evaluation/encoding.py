@@ -1,0 +1,171 @@
+"""From a Dataset and action tables to the arrays that compiled code indexes."""
+
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Shaped
+
+from fle.data import Dataset
+from fle.models.base import ReturnModel, Sizes, Transition
+from fle.policies import ActionTable
+
+
+class Rows(NamedTuple):
+    """All logged rows. Discrete observations and actions are indices, continuous ones vectors."""
+
+    observations: Shaped[Array, "n ..."]
+    actions: Shaped[Array, "n ..."]
+    rewards: Float[Array, "n d"]
+    continues: Float[Array, " n"]
+    next_observations: Shaped[Array, "n ..."]
+    next_actions: Shaped[Array, "n candidates ..."]
+    probabilities: Float[Array, "n candidates"]
+
+
+class Frame(NamedTuple):
+    """Centre and scale of the returns a model describes, in reward units of the encoder."""
+
+    centre: Float[Array, " d"]
+    scale: Float[Array, " d"]
+
+
+class Fitted(NamedTuple):
+    """A model and the frame it was trained in."""
+
+    model: ReturnModel
+    frame: Frame
+
+    def sample(
+        self, inputs: Float[Array, " inputs"], noise: Float[Array, " noise"]
+    ) -> Float[Array, " d"]:
+        """One return, out of the frame."""
+        return self.frame.centre + self.frame.scale * self.model.sample(inputs, noise)
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Standardises observations, continuous actions and the size of rewards, in float64.
+
+    Rewards are only divided, never centred: what a constant reward adds to a return depends on how
+    long the episode lasts.
+    """
+
+    sizes: Sizes
+    observation_centre: np.ndarray
+    observation_scale: np.ndarray
+    action_centre: np.ndarray
+    action_scale: np.ndarray
+    reward_unit: np.ndarray
+
+    @classmethod
+    def standardising(cls, data: Dataset) -> Self:
+        """Centre and scale from the logged rows."""
+        size = np.sqrt(np.mean(np.square(data.rewards), axis=0))
+        return cls(
+            _sizes(data),
+            *_centre_and_scale(data.observations),
+            *_centre_and_scale(data.actions),
+            reward_unit=np.where(size > 0, size, 1.0),
+        )
+
+    @classmethod
+    def raw(cls, data: Dataset) -> Self:
+        """Everything as it is, for models defined in the units of the data."""
+        sizes = _sizes(data)
+        zero_one = [np.zeros(sizes.observation), np.ones(sizes.observation)]
+        zero_one += [np.zeros(sizes.action), np.ones(sizes.action)]
+        return cls(sizes, *zero_one, reward_unit=np.ones(sizes.returns))
+
+    def observations(self, values: np.ndarray) -> np.ndarray:
+        """Indices, or standardised vectors."""
+        if self.sizes.discrete_observations:
+            return values.astype(np.int32)
+        return _standardise(values, self.observation_centre, self.observation_scale)
+
+    def actions(self, values: np.ndarray) -> np.ndarray:
+        """Indices, or standardised vectors."""
+        if self.sizes.discrete_actions:
+            return values.astype(np.int32)
+        return _standardise(values, self.action_centre, self.action_scale)
+
+    def rows(self, data: Dataset, table: ActionTable) -> Rows:
+        """All rows of the data with the target policy's next actions."""
+        return Rows(
+            observations=jnp.asarray(self.observations(data.observations)),
+            actions=jnp.asarray(self.actions(data.actions)),
+            rewards=jnp.asarray((data.rewards / self.reward_unit).astype(np.float32)),
+            continues=jnp.asarray((~data.terminations).astype(np.float32)),
+            next_observations=jnp.asarray(self.observations(data.next_observations)),
+            next_actions=jnp.asarray(self.actions(table.actions)),
+            probabilities=jnp.asarray(table.probabilities.astype(np.float32)),
+        )
+
+    def inputs(self, observations: np.ndarray, actions: np.ndarray) -> Float[Array, "n inputs"]:
+        """Encoded (observation, action) pairs, one a row."""
+        return jnp.concatenate(
+            [
+                as_vector(jnp.asarray(self.observations(observations)), self.sizes.observation),
+                as_vector(jnp.asarray(self.actions(actions)), self.sizes.action),
+            ],
+            axis=1,
+        )
+
+
+def _sizes(data: Dataset) -> Sizes:
+    states, actions = data.number_of_observations, data.number_of_actions
+    return Sizes(
+        observation=data.observations.shape[1] if states is None else states,
+        action=data.actions.shape[1] if actions is None else actions,
+        returns=data.return_dim,
+        discrete_observations=states is not None,
+        discrete_actions=actions is not None,
+    )
+
+
+def _centre_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if values.ndim == 1:
+        return np.zeros(1), np.ones(1)
+    centre = values.mean(axis=0, dtype=np.float64)
+    scale = values.std(axis=0, dtype=np.float64)
+    # A constant feature stays constant: dividing by its rounding error would make it noise.
+    return centre, np.where(scale > 1e-6 * np.maximum(1, np.abs(centre)), scale, 1.0)
+
+
+def _standardise(values: np.ndarray, centre: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    return ((values.astype(np.float64) - centre) / scale).astype(np.float32)
+
+
+def as_vector(values: Shaped[Array, "..."], size: int) -> Float[Array, "... size"]:
+    """Indices become one-hot vectors; vectors stay."""
+    if jnp.issubdtype(values.dtype, jnp.integer):
+        return jax.nn.one_hot(values, size)
+    return values
+
+
+def transitions(
+    rows: Rows,
+    index: Int[Array, " batch"],
+    sizes: Sizes,
+    discount: Float[Array, ""],
+    previous: Frame,
+    frame: Frame,
+) -> Transition:
+    """The rows at `index`, with the Bellman update expressed in the units of `frame`.
+
+    With y' = (y - c0)/s0 in the previous frame and z' = (z - c)/s in this one, z = r + g y reads
+    z' = (r + g c0 - c)/s + (g s0/s) y'.
+    """
+    discounts = (discount * rows.continues[index])[:, None]
+    observations = as_vector(rows.observations[index], sizes.observation)
+    actions = as_vector(rows.actions[index], sizes.action)
+    return Transition(
+        inputs=jnp.concatenate([observations, actions], axis=1),
+        reward=(rows.rewards[index] + discounts * previous.centre - frame.centre) / frame.scale,
+        discount=discounts * previous.scale / frame.scale,
+        next_observation=as_vector(rows.next_observations[index], sizes.observation),
+        next_actions=as_vector(rows.next_actions[index], sizes.action),
+        probabilities=rows.probabilities[index],
+    )

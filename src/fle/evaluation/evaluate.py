@@ -1,0 +1,212 @@
+"""`fle.evaluate`: logged data and a target policy in, an Evaluation out."""
+
+import difflib
+import warnings
+from dataclasses import replace
+
+import numpy as np
+
+from fle.data import Dataset
+from fle.errors import FLEWarning, SettingsError
+from fle.evaluation.bellman import BellmanLoop
+from fle.evaluation.encoding import Encoder
+from fle.evaluation.evaluation import Evaluation
+from fle.evaluation.progress import Progress, default_progress
+from fle.evaluation.settings import Training
+from fle.evaluation.stages import (
+    RowUse,
+    Stage,
+    discounted_stages,
+    finite_horizon_stages,
+    number_of_stages,
+)
+from fle.models import GMM, Categorical, Gaussian, Histogram, ModelSpec, Quantile
+from fle.policies import ActionTable, Policy, tabulate_for_data
+
+MODELS: dict[str, type] = {
+    spec.name: spec for spec in (GMM, Histogram, Gaussian, Categorical, Quantile)
+}
+PROBE_INPUTS = 4_096
+
+
+def evaluate(
+    data: Dataset,
+    policy: Policy,
+    *,
+    gamma: float | None = None,
+    horizon: int | None = None,
+    model: str | ModelSpec = "auto",
+    rows: RowUse | None = None,
+    stages: int | None = None,
+    training: Training | None = None,
+    action_draws: int = 16,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Estimate the distribution of the target policy's return from logged data.
+
+    Args:
+        data: the logged transitions.
+        policy: the target policy, as any function from observations to probabilities or actions.
+        gamma: discount factor. Without a horizon it must be below 1.
+        horizon: number of steps of an episode; the return is then finite, and undiscounted unless
+            gamma is given too.
+        model: "auto", a name ("gmm", "histogram", "gaussian", "categorical", "quantile") or
+            hyperparameters such as `GMM(components=20)`.
+        rows: "all" lets every row serve every stage, "step" uses a row at its own step only, and
+            "split" gives each stage rows of its own, as the theory does. Default: "step" if the
+            data has step indices and a horizon is given, else "all".
+        stages: number of stages of a discounted problem; chosen from gamma and the data if None.
+        training: settings of the optimiser; see `Training`.
+        action_draws: actions drawn at every next observation from a policy that is given as a
+            sampler.
+        seed: everything random follows from it; the same seed gives identical results.
+        progress: told of every stage. Default: a bar on a terminal, nothing in a pipe.
+    """
+    gamma = _checked_gamma(gamma, horizon)
+    notes = list(data.notes)
+    messages = list(data.warnings)
+    use: RowUse = rows or ("step" if data.steps is not None and horizon is not None else "all")
+    if use not in ("all", "step", "split"):
+        raise SettingsError(f'rows must be "all", "step" or "split", got {rows!r}.')
+    spec = _checked_model(model, notes)
+    if training is None:
+        training = Training.discounted() if horizon is None else Training.finite_horizon()
+    training = _fit_batch(training, data, notes)
+    _warn_of(_horizon_remarks(data, horizon, gamma, notes), messages)
+    next_table, initial_table = tabulate_for_data(policy, data, draws=action_draws, seed=seed)
+    encoder = Encoder.standardising(data) if spec.standardised else Encoder.raw(data)
+    _warn_of(_precision_remarks(data, encoder), messages)
+
+    generator = np.random.default_rng([seed, 0])
+    plan = _plan(data, gamma, horizon, stages, use, training, generator, notes)
+    initial_inputs, initial_weights = _initial_inputs(data, initial_table, encoder)
+    probe = initial_inputs[
+        generator.choice(len(initial_weights), PROBE_INPUTS, p=initial_weights)
+    ]
+    loop = BellmanLoop(
+        spec, encoder, encoder.rows(data, next_table), data.weights, probe, training, seed
+    )
+    fits, records = loop.run(plan, progress or default_progress())
+    return Evaluation(
+        gamma=gamma,
+        horizon=horizon,
+        model=spec,
+        records=tuple(records),
+        notes=tuple(notes),
+        warnings=tuple(messages),
+        return_names=data.reward_names,
+        encoder=encoder,
+        fits=tuple(fits if horizon is not None else fits[-1:]),
+        initial_inputs=initial_inputs,
+        initial_weights=initial_weights,
+    )
+
+
+def _checked_gamma(gamma: float | None, horizon: int | None) -> float:
+    if horizon is not None and (horizon < 1 or horizon != int(horizon)):
+        raise SettingsError(f"horizon must be a whole number of at least 1, got {horizon!r}.")
+    if gamma is None:
+        if horizon is None:
+            raise SettingsError("Give gamma (below 1) or horizon, or both; neither was given.")
+        return 1.0
+    if not 0 <= gamma <= 1:
+        raise SettingsError(f"gamma must lie in [0, 1], got {gamma!r}.")
+    if gamma == 1 and horizon is None:
+        raise SettingsError(
+            "gamma = 1 without a horizon has no finite return in general. Give a horizon, or a "
+            "gamma below 1."
+        )
+    return float(gamma)
+
+
+def _checked_model(model: str | ModelSpec, notes: list[str]) -> ModelSpec:
+    if not isinstance(model, str):
+        return model
+    if model == "auto":
+        notes.append("model: GMM, which has a density and fits scalar and vector returns alike")
+        return GMM()
+    if model not in MODELS:
+        near = difflib.get_close_matches(model, MODELS, 1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise SettingsError(f"model must be one of auto, {', '.join(MODELS)}; got {model!r}.{hint}")
+    return MODELS[model]()
+
+
+def _fit_batch(training: Training, data: Dataset, notes: list[str]) -> Training:
+    """A batch need not be larger than the data."""
+    if training.batch_size <= len(data):
+        return training
+    notes.append(f"batch size {len(data)}: all rows there are")
+    return replace(training, batch_size=len(data))
+
+
+def _plan(
+    data: Dataset,
+    gamma: float,
+    horizon: int | None,
+    stages: int | None,
+    use: RowUse,
+    training: Training,
+    generator: np.random.Generator,
+    notes: list[str],
+) -> list[Stage]:
+    if horizon is not None:
+        if stages is not None:
+            raise SettingsError("stages is for discounted problems; with a horizon it is given.")
+        return finite_horizon_stages(data, horizon, gamma, use, training.held_out, generator)
+    if stages is None:
+        stages, reason = number_of_stages(data, gamma)
+        notes.append(reason)
+    elif stages < 1:
+        raise SettingsError(f"stages must be at least 1, got {stages}.")
+    return discounted_stages(data, stages, gamma, use, training.held_out, generator)
+
+
+def _initial_inputs(
+    data: Dataset, table: ActionTable, encoder: Encoder
+) -> tuple[np.ndarray, np.ndarray]:
+    """Every initial observation with every action the policy may take, and their weights."""
+    observations = np.repeat(data.require_initial_observations(), table.candidates, axis=0)
+    actions = table.actions.reshape(len(observations), *table.actions.shape[2:])
+    weights = table.probabilities.reshape(-1) / len(table)
+    likely = weights > 0
+    return encoder.inputs(observations[likely], actions[likely]), weights[likely]
+
+
+def _horizon_remarks(
+    data: Dataset, horizon: int | None, gamma: float, notes: list[str]
+) -> list[str]:
+    if horizon is None:
+        return []
+    if gamma < 1:
+        notes.append(f"returns are discounted by {gamma:g} and end after {horizon} steps")
+    if data.episodes is None or not np.any(data.truncations):
+        return []
+    lengths = np.bincount(data.episodes)
+    if horizon <= lengths.max():
+        return []
+    share = 1 - lengths.max() / horizon
+    return [
+        f"The horizon is {horizon} steps and the longest logged episode has {lengths.max()}: "
+        f"{share:.0%} of the horizon is extrapolated from earlier steps."
+    ]
+
+
+def _precision_remarks(data: Dataset, encoder: Encoder) -> list[str]:
+    exact = data.rewards / encoder.reward_unit
+    error = np.abs(exact - exact.astype(np.float32)).max(axis=0) * encoder.reward_unit
+    spread = data.rewards.std(axis=0)
+    lost = (error > 1e-3 * spread) & (spread > 0)
+    return [
+        f"{name}: single precision changes it by up to {e:.3g}, which is {e / s:.1%} of its "
+        "standard deviation. Subtract a constant from the reward if it has a large offset."
+        for name, e, s, bad in zip(data.reward_names, error, spread, lost, strict=True)
+        if bad
+    ]
+
+
+def _warn_of(remarks: list[str], messages: list[str]) -> None:
+    for remark in remarks:
+        warnings.warn(remark, FLEWarning, stacklevel=3)
+        messages.append(remark)

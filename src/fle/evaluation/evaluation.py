@@ -1,0 +1,205 @@
+"""The result of an evaluation: distributions of the return, and how they were reached."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from jaxtyping import Array, Float
+
+from fle.errors import DataError, SettingsError
+from fle.evaluation.bellman import StageRecord
+from fle.evaluation.encoding import Encoder, Fitted
+from fle.models.base import DensityModel, ModelSpec
+from fle.returns import ReturnDistribution
+
+SAMPLE_BLOCK = 16_384
+DENSITY_CONTEXTS = 2_048
+DENSITY_BLOCK = 256
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What `fle.evaluate` found.
+
+    gamma, horizon: the problem that was solved.
+    model: the hyperparameters of the model that was fitted.
+    records: one a stage, in the order of fitting.
+    notes, warnings: what was decided for the user, and what they should know.
+    """
+
+    gamma: float
+    horizon: int | None
+    model: ModelSpec
+    records: tuple[StageRecord, ...]
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+    return_names: tuple[str, ...]
+    encoder: Encoder
+    fits: tuple[Fitted, ...]
+    initial_inputs: Float[Array, "k inputs"]
+    initial_weights: np.ndarray
+
+    @cached_property
+    def returns(self) -> ReturnDistribution:
+        """The distribution of the return from the initial states under the target policy."""
+        return self._distribution(self.fits[-1], self.initial_inputs, self.initial_weights)
+
+    def at(
+        self, observation: npt.ArrayLike, action: npt.ArrayLike, *, step: int = 0
+    ) -> ReturnDistribution:
+        """The distribution of the return that follows one observation and action.
+
+        A batch of observations and actions gives the equal mixture of their distributions. With a
+        finite horizon, `step` (counting from 0) says when they occur.
+        """
+        observations, actions = self._batch(observation, action)
+        inputs = self.encoder.inputs(observations, actions)
+        weights = np.full(len(inputs), 1 / len(inputs))
+        return self._distribution(self._fit_of(step), inputs, weights)
+
+    def _fit_of(self, step: int) -> Fitted:
+        if self.horizon is None:
+            if step != 0:
+                raise SettingsError(
+                    f"step={step} was given, but a discounted problem is the same at every step."
+                )
+            return self.fits[-1]
+        if not 0 <= step < self.horizon:
+            raise SettingsError(
+                f"step must be from 0 to {self.horizon - 1} (the horizon is {self.horizon}), "
+                f"got {step}."
+            )
+        return self.fits[self.horizon - 1 - step]
+
+    def _batch(
+        self, observation: npt.ArrayLike, action: npt.ArrayLike
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Both with a leading axis, checked against the sizes of the data."""
+        sizes = self.encoder.sizes
+        observations = _rows_of(
+            "observation", observation, sizes.observation, sizes.discrete_observations
+        )
+        actions = _rows_of("action", action, sizes.action, sizes.discrete_actions)
+        if len(actions) == 1:
+            actions = np.repeat(actions, len(observations), axis=0)
+        if len(observations) != len(actions):
+            raise DataError(
+                f"Got {len(observations)} observations and {len(actions)} actions; give one action "
+                "for all of them, or one each."
+            )
+        return observations, actions
+
+    def _distribution(
+        self, fitted: Fitted, inputs: Float[Array, "k inputs"], weights: np.ndarray
+    ) -> ReturnDistribution:
+        law = MixtureOverInputs(fitted, inputs, weights, self.encoder.reward_unit)
+        density = law.log_density if isinstance(fitted.model, DensityModel) else None
+        return ReturnDistribution(law.draw, density, self.return_names)
+
+    def __repr__(self) -> str:
+        problem = f"gamma={self.gamma:g}"
+        if self.horizon is not None:
+            problem += f", horizon={self.horizon}"
+        return f"Evaluation({problem}, model={self.model!r}, stages={len(self.fits)})"
+
+
+@dataclass(frozen=True)
+class MixtureOverInputs:
+    """The law of a return whose (observation, action) is itself random."""
+
+    fitted: Fitted
+    inputs: Float[Array, "k inputs"]
+    weights: np.ndarray
+    unit: np.ndarray
+
+    def draw(self, generator: np.random.Generator, number: int) -> np.ndarray:
+        """Draws of the return; the inputs are picked systematically, then shuffled."""
+        picks = _systematic(self.weights, number, generator)
+        blocks = []
+        for start in range(0, number, SAMPLE_BLOCK):
+            index = picks[start : start + SAMPLE_BLOCK]
+            padded = np.pad(index, (0, SAMPLE_BLOCK - index.size))
+            noise = generator.standard_normal(
+                (SAMPLE_BLOCK, self.fitted.model.noise_size), dtype=np.float32
+            )
+            block = _sample(self.fitted, self.inputs, jnp.asarray(padded), jnp.asarray(noise))
+            blocks.append(np.asarray(block)[: index.size])
+        return np.concatenate(blocks).astype(np.float64) * self.unit
+
+    def log_density(self, returns: np.ndarray) -> np.ndarray:
+        """Log density of each return, averaged over at most DENSITY_CONTEXTS inputs."""
+        inputs, log_weights = self.inputs, np.log(np.maximum(self.weights, 1e-30))
+        if len(inputs) > DENSITY_CONTEXTS:
+            picks = _systematic(self.weights, DENSITY_CONTEXTS, np.random.default_rng(0))
+            inputs = inputs[jnp.asarray(picks)]
+            log_weights = np.full(DENSITY_CONTEXTS, -np.log(DENSITY_CONTEXTS))
+        frame = self.fitted.frame
+        scaled = (returns / self.unit - np.asarray(frame.centre)) / np.asarray(frame.scale)
+        unit = np.log(self.unit * np.asarray(frame.scale)).sum()
+        blocks = []
+        for start in range(0, len(scaled), DENSITY_BLOCK):
+            block = scaled[start : start + DENSITY_BLOCK]
+            padded = np.pad(block, ((0, DENSITY_BLOCK - len(block)), (0, 0)))
+            values = _log_density(
+                self.fitted.model, inputs, jnp.asarray(log_weights), jnp.asarray(padded)
+            )
+            blocks.append(np.asarray(values, np.float64)[: len(block)])
+        return np.concatenate(blocks) - unit
+
+
+@eqx.filter_jit
+def _sample(
+    fitted: Fitted,
+    inputs: Float[Array, "k inputs"],
+    index: Float[Array, " n"],
+    noise: Float[Array, "n noise"],
+) -> Float[Array, "n d"]:
+    return jax.vmap(fitted.sample)(inputs[index], noise)
+
+
+@eqx.filter_jit
+def _log_density(
+    model: DensityModel,
+    inputs: Float[Array, "k inputs"],
+    log_weights: Float[Array, " k"],
+    returns: Float[Array, "n d"],
+) -> Float[Array, " n"]:
+    def one(z: Float[Array, " d"]) -> Float[Array, ""]:
+        logs = jax.vmap(lambda x: model.log_prob(x, z))(inputs)
+        return jax.nn.logsumexp(logs + log_weights)
+
+    return jax.vmap(one)(returns.astype(jnp.float32))
+
+
+def _systematic(
+    weights: np.ndarray, number: int, generator: np.random.Generator
+) -> np.ndarray:
+    """Indices whose counts are number * weights up to one, in random order."""
+    levels = (np.arange(number) + generator.random()) / number
+    cumulative = np.cumsum(weights)
+    picks = np.searchsorted(cumulative, levels * cumulative[-1], side="right")
+    return generator.permutation(np.minimum(picks, len(weights) - 1))
+
+
+def _rows_of(name: str, value: npt.ArrayLike, size: int, discrete: bool) -> np.ndarray:
+    array = np.asarray(value)
+    if discrete:
+        array = np.atleast_1d(array)
+        whole = array.ndim == 1 and np.issubdtype(array.dtype, np.integer)
+        if not whole or array.min() < 0 or array.max() >= size:
+            raise DataError(f"{name} must be whole numbers from 0 to {size - 1}, got {value!r}.")
+        return array
+    array = np.atleast_2d(np.asarray(array, np.float64))
+    if array.shape[-1] != size and array.size == size:
+        array = array.reshape(1, size)
+    if array.ndim != 2 or array.shape[1] != size:
+        raise DataError(
+            f"{name} must have {size} columns like the data, got shape {np.shape(value)}."
+        )
+    if not np.all(np.isfinite(array)):
+        raise DataError(f"{name} must be finite, got {value!r}.")
+    return array

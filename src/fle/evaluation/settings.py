@@ -1,0 +1,78 @@
+"""Settings of a fit: what is trained at each stage, and for how long."""
+
+from dataclasses import dataclass
+from typing import Literal, Self
+
+import numpy as np
+
+from fle.errors import SettingsError
+
+
+@dataclass(frozen=True)
+class Training:
+    """How every stage is trained. `finite_horizon()` and `discounted()` give the defaults.
+
+    steps: optimiser steps a stage.
+    batch_size: rows a step.
+    learning_rate: peak learning rate of Adam.
+    draws: target draws a row gets each time it is used, with fresh next actions and returns.
+    decay: "stage" lowers the learning rate to zero in every stage and starts the optimiser anew;
+        "fit" does so once, over all stages.
+    average: share of a stage's last steps whose parameters are averaged into the stage's model.
+    frame_tolerance: how far, relative to the return scale, the targets may move before returns are
+        standardised anew; 0 does it at every stage.
+    start: "previous" continues from the previous stage's parameters, "fresh" from new ones.
+    held_out: share of the rows kept aside to measure the likelihood of every stage.
+    """
+
+    steps: int = 2000
+    batch_size: int = 500
+    learning_rate: float = 3e-3
+    draws: int = 4
+    decay: Literal["stage", "fit"] = "stage"
+    average: float = 0.5
+    frame_tolerance: float = 0.0
+    start: Literal["previous", "fresh"] = "previous"
+    held_out: float = 0.05
+
+    def __post_init__(self) -> None:
+        _require(self.steps >= 1, "steps", "at least 1", self.steps)
+        _require(self.batch_size >= 1, "batch_size", "at least 1", self.batch_size)
+        _require(self.learning_rate > 0, "learning_rate", "positive", self.learning_rate)
+        _require(self.draws >= 1, "draws", "at least 1", self.draws)
+        _require(0 < self.average <= 1, "average", "in (0, 1]", self.average)
+        _require(self.frame_tolerance >= 0, "frame_tolerance", "at least 0", self.frame_tolerance)
+        _require(0 < self.held_out < 1, "held_out", "in (0, 1)", self.held_out)
+        _require(self.decay in ("stage", "fit"), "decay", '"stage" or "fit"', self.decay)
+        _require(self.start in ("previous", "fresh"), "start", '"previous" or "fresh"', self.start)
+
+    @classmethod
+    def finite_horizon(cls) -> Self:
+        """Each stage is a fit of its own: full decay, its own scale, its own average."""
+        return cls()
+
+    @classmethod
+    def discounted(cls) -> Self:
+        """Many short stages towards a fixed point: one decay, a scale that settles."""
+        return cls(steps=100, decay="fit", frame_tolerance=0.1)
+
+    def learning_rates(self, stage: int, stages: int) -> np.ndarray:
+        """Learning rate of every step of one stage: a short warm-up, then half a cosine."""
+        if self.decay == "stage":
+            stage, stages = 0, 1
+        total = self.steps * stages
+        step = np.arange(stage * self.steps, (stage + 1) * self.steps)
+        warm_up = np.minimum(1, (step + 1) / min(100, total))
+        cosine = 0.5 * (1 + np.cos(np.pi * step / total))
+        return (self.learning_rate * warm_up * cosine).astype(np.float32)
+
+    def average_rates(self) -> np.ndarray:
+        """Weight of every step's parameters in the running average of a stage."""
+        first = min(self.steps - 1, round(self.steps * (1 - self.average)))
+        count = np.maximum(1, np.arange(self.steps) - first + 1)
+        return (1 / count).astype(np.float32)
+
+
+def _require(holds: bool, name: str, expected: str, got: object) -> None:
+    if not holds:
+        raise SettingsError(f"{name} must be {expected}, got {got!r}.")

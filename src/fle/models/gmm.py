@@ -1,0 +1,115 @@
+"""Conditional Gaussian mixtures with full covariances."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtr, ndtri
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from fle.models.base import LikelihoodModel, Sizes, moments_frame, pick
+from fle.models.network import Network
+
+
+class GMMModel(LikelihoodModel):
+    """p(z | x, a) = sum_k w_k N(z; mu_k, L_k L_k^T), all three given by a network.
+
+    The diagonal of L_k is at least `scale_floor` (in units of the return scale), so that a point
+    mass becomes a narrow peak instead of an infinite density.
+    """
+
+    network: Network
+    components: int = eqx.field(static=True)
+    return_dim: int = eqx.field(static=True)
+    scale_floor: float = eqx.field(static=True)
+
+    @property
+    def noise_size(self) -> int:
+        """One number picks the component, d draw from it."""
+        return 1 + self.return_dim
+
+    def _parts(
+        self, inputs: Float[Array, " inputs"]
+    ) -> tuple[Float[Array, " k"], Float[Array, "k d"], Float[Array, "k d"], Float[Array, "k o"]]:
+        """Logits, means, and the diagonal and off-diagonal entries of the Cholesky factors."""
+        k, d = self.components, self.return_dim
+        logits, means, diagonal, below = jnp.split(
+            self.network(inputs), [k, k + k * d, k + 2 * k * d]
+        )
+        diagonal = self.scale_floor + jax.nn.softplus(diagonal.reshape(k, d))
+        return logits, means.reshape(k, d), diagonal, below.reshape(k, -1)
+
+    def log_prob(
+        self, inputs: Float[Array, " inputs"], returns: Float[Array, " d"]
+    ) -> Float[Array, ""]:
+        """Log density; the triangular solve is unrolled, as d is small."""
+        logits, means, diagonal, below = self._parts(inputs)
+        whitened: list[Float[Array, " k"]] = []
+        for row in range(self.return_dim):
+            residual = returns[row] - means[:, row]
+            for column, value in enumerate(whitened):
+                residual = residual - below[:, _entry(row, column)] * value
+            whitened.append(residual / diagonal[:, row])
+        exponent = sum(value**2 for value in whitened)
+        logs = logits - jnp.sum(jnp.log(diagonal), axis=1) - 0.5 * exponent
+        normaliser = jax.nn.logsumexp(logits) + 0.5 * self.return_dim * np.log(2 * np.pi)
+        return jax.nn.logsumexp(logs) - normaliser
+
+    def sample(
+        self, inputs: Float[Array, " inputs"], noise: Float[Array, " noise"]
+    ) -> Float[Array, " d"]:
+        """Pick a component, then draw from it."""
+        logits, means, diagonal, below = self._parts(inputs)
+        component = pick(jax.nn.softmax(logits), ndtr(noise[0]))
+        # A masked sum vectorises where a gather of one row would not.
+        chosen = (jnp.arange(self.components) == component)[:, None]
+        mean = jnp.sum(jnp.where(chosen, means, 0), axis=0)
+        scale = jnp.sum(jnp.where(chosen, diagonal, 0), axis=0)
+        lower = jnp.sum(jnp.where(chosen, below, 0), axis=0)
+        normal = noise[1:]
+        offsets = [
+            scale[row] * normal[row]
+            + sum(lower[_entry(row, column)] * normal[column] for column in range(row))
+            for row in range(self.return_dim)
+        ]
+        return mean + jnp.stack(offsets)
+
+
+def _entry(row: int, column: int) -> int:
+    """Position of a below-diagonal entry in the packed lower triangle."""
+    return row * (row - 1) // 2 + column
+
+
+@dataclass(frozen=True)
+class GMM:
+    """Conditional Gaussian mixture: weights, means and full covariances from one network.
+
+    components: number of Gaussians.
+    hidden: widths of the hidden layers.
+    scale_floor: least standard deviation of a component, as a share of the return scale.
+    """
+
+    components: int = 10
+    hidden: tuple[int, ...] = (64, 64)
+    scale_floor: float = 0.01
+
+    name: ClassVar[str] = "gmm"
+    standardised: ClassVar[bool] = True
+    frame: ClassVar = staticmethod(moments_frame)
+
+    def build(self, sizes: Sizes, key: PRNGKeyArray) -> GMMModel:
+        """A mixture that starts out as a rough standard normal."""
+        k, d = self.components, sizes.returns
+        mean_key, network_key = jax.random.split(key)
+        if d == 1:
+            means = ndtri((jnp.arange(k) + 0.5) / k)
+        else:
+            means = jax.random.normal(mean_key, (k * d,))
+        bias = jnp.concatenate(
+            [jnp.zeros(k), means, jnp.zeros(k * d), jnp.zeros(k * d * (d - 1) // 2)]
+        )
+        network = Network(sizes.inputs, self.hidden, bias, key=network_key)
+        return GMMModel(network, k, d, self.scale_floor)

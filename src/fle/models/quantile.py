@@ -1,0 +1,100 @@
+"""Quantile-regression TD, the classic rival: scalar returns only."""
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Self
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax.scipy.special import ndtr, ndtri
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from fle.models.base import (
+    GradientModel,
+    Sizes,
+    Transition,
+    candidate_outputs,
+    moments_frame,
+    require_scalar,
+)
+from fle.models.network import Network
+
+
+class WeightedPoints(NamedTuple):
+    """A discrete target law."""
+
+    points: Float[Array, " k"]
+    weights: Float[Array, " k"]
+
+
+class QuantileModel(GradientModel):
+    """n equally weighted points at the levels (i + 1/2)/n, fitted by the pairwise Huber loss.
+
+    Dabney, Rowland, Bellemare, Munos (2018). Not a likelihood and not a density.
+    """
+
+    network: Network
+    quantiles: int = eqx.field(static=True)
+    huber: float = eqx.field(static=True)
+
+    @property
+    def noise_size(self) -> int:
+        """One number picks the point."""
+        return 1
+
+    def target_noise_size(self, draws: int) -> int:
+        """The target is exact."""
+        return 0
+
+    def bellman_target(
+        self, previous: Self, transition: Transition, noise: Float[Array, " noise"]
+    ) -> WeightedPoints:
+        """All moved points of all candidate actions."""
+        points = candidate_outputs(previous.network, transition)
+        weights = jnp.broadcast_to(
+            transition.probabilities[:, None] / self.quantiles, points.shape
+        )
+        moved = transition.reward[0] + transition.discount[0] * points
+        return WeightedPoints(moved.reshape(-1), weights.reshape(-1))
+
+    def loss(self, inputs: Float[Array, " inputs"], target: WeightedPoints) -> Float[Array, ""]:
+        """Quantile Huber loss of every point against every target point."""
+        levels = (jnp.arange(self.quantiles) + 0.5) / self.quantiles
+        error = target.points[None, :] - self.network(inputs)[:, None]
+        size = jnp.abs(error)
+        smooth = jnp.where(
+            size <= self.huber, 0.5 * error**2 / self.huber, size - 0.5 * self.huber
+        )
+        tilt = jnp.where(error < 0, 1 - levels[:, None], levels[:, None])
+        return jnp.sum(tilt * smooth @ target.weights)
+
+    def sample(
+        self, inputs: Float[Array, " inputs"], noise: Float[Array, " noise"]
+    ) -> Float[Array, " d"]:
+        """One of the points, all equally likely."""
+        place = jnp.clip(jnp.floor(ndtr(noise[0]) * self.quantiles), 0, self.quantiles - 1)
+        return self.network(inputs)[place.astype(int)][None]
+
+
+@dataclass(frozen=True)
+class Quantile:
+    """Quantile-regression TD with the pairwise Huber loss; scalar returns only.
+
+    quantiles: number of points.
+    huber: threshold of the Huber loss, as a share of the return scale.
+    hidden: widths of the hidden layers.
+    """
+
+    quantiles: int = 50
+    huber: float = 0.05
+    hidden: tuple[int, ...] = (64, 64)
+
+    name: ClassVar[str] = "quantile"
+    standardised: ClassVar[bool] = True
+    frame: ClassVar = staticmethod(moments_frame)
+
+    def build(self, sizes: Sizes, key: PRNGKeyArray) -> QuantileModel:
+        """Points that start at the quantiles of a standard normal."""
+        require_scalar("Quantile", sizes.returns)
+        points = ndtri((jnp.arange(self.quantiles) + 0.5) / self.quantiles)
+        network = Network(sizes.inputs, self.hidden, points, key=key)
+        return QuantileModel(network, self.quantiles, self.huber)

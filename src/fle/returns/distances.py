@@ -1,0 +1,235 @@
+"""Distances between two laws of the return, from densities or samples, with sampling floors."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+from warnings import warn
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from fle.errors import DataError, FLEError, FLEWarning, SettingsError
+
+FloatArray = NDArray[np.float64]
+Density = Callable[[FloatArray], FloatArray]
+
+
+class Floor(NamedTuple):
+    """What a distance reads between two independent samples of one and the same law."""
+
+    mean: float
+    std: float
+
+
+def total_variation(
+    p: Density,
+    q: Density,
+    *,
+    low: float | Sequence[float],
+    high: float | Sequence[float],
+    points: int | None = None,
+) -> float:
+    """TV(p, q) = 1/2 ∫ |p - q| over the box [low, high], by the midpoint rule in 1-d or 2-d.
+
+    Densities (not their logs) take (n,) in one dimension and (n, 2) in two. Mass outside the box
+    is not counted; a warning tells when more than 1% of a density is missing from it.
+
+    Args:
+        p: the one density.
+        q: the other.
+        low: lower end of the box; a pair makes it two-dimensional.
+        high: upper end of the box.
+        points: grid points a dimension; 20,000 in one dimension and 500 in two by default.
+    """
+    lows, highs = _box(low, high)
+    if lows.size not in (1, 2):
+        raise SettingsError(
+            f"Quadrature serves 1 or 2 dimensions; a box in {lows.size} came. "
+            "Use total_variation_from_samples or sliced_wasserstein."
+        )
+    count = points if points is not None else {1: 20_000, 2: 500}[lows.size]
+    if count < 1:
+        raise SettingsError(f"points must be at least 1; {points} came.")
+    axes = [
+        a + (b - a) * (np.arange(count) + 0.5) / count for a, b in zip(lows, highs, strict=True)
+    ]
+    grid = axes[0] if lows.size == 1 else np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2)
+    cell = float(np.prod((highs - lows) / count))
+    values = [np.asarray(density(grid), dtype=float).reshape(-1) for density in (p, q)]
+    for name, density_values in zip("pq", values, strict=True):
+        if density_values.size != len(grid):
+            raise SettingsError(
+                f"{name} must give one density a point: {len(grid)} expected, "
+                f"{density_values.size} came."
+            )
+        mass = float(density_values.sum()) * cell
+        if not abs(mass - 1) <= 0.01:
+            warn(
+                f"Density {name} integrates to {mass:.4g} over the box, not 1. Widen low and high, "
+                "raise points, or check that a density came and not its log.",
+                FLEWarning,
+                stacklevel=2,
+            )
+    return 0.5 * float(np.abs(values[0] - values[1]).sum()) * cell
+
+
+def total_variation_from_samples(
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    bins: int,
+    low: float | Sequence[float],
+    high: float | Sequence[float],
+) -> float:
+    """TV between the histograms of two samples, `bins` a dimension, in any dimension.
+
+    Samples outside [low, high] are counted in the edge bins. The paper's tables use 50 bins on
+    [-2, 2] and 50 x 50 on [-5, 5]^2 with 20,000 samples each.
+    """
+    first, second = _pair(a, b)
+    lows, highs = _box(low, high)
+    if lows.size == 1:
+        lows, highs = (np.repeat(end, first.shape[1]) for end in (lows, highs))
+    if lows.size != first.shape[1]:
+        raise SettingsError(f"low and high have {lows.size} entries, samples {first.shape[1]}.")
+    if bins < 1:
+        raise SettingsError(f"bins must be at least 1; {bins} came.")
+    both = np.concatenate([first, second])
+    positions = np.clip(np.floor((both - lows) / (highs - lows) * bins), 0, bins - 1).astype(int)
+    # Only occupied bins are stored, so that bins ** d need not fit in memory.
+    occupied, which = np.unique(positions, axis=0, return_inverse=True)
+    which = which.reshape(-1)
+    shares = [
+        np.bincount(part, minlength=len(occupied)) / part.size
+        for part in (which[: len(first)], which[len(first) :])
+    ]
+    return 0.5 * float(np.abs(shares[0] - shares[1]).sum())
+
+
+def wasserstein(
+    a: ArrayLike, b: ArrayLike, *, order: float = 1, max_points: int = 2000, seed: int = 0
+) -> float:
+    """The order-Wasserstein distance with Euclidean ground cost.
+
+    One dimension: exact quantile coupling, samples of any and unequal sizes. More dimensions:
+    exact optimal transport by POT between at most `max_points` of each sample, drawn without
+    replacement with `seed`; time grows about as points^3 and memory as points^2 (2000 points: about
+    two seconds and 32 MB; 5000: ten seconds and 200 MB). Read it beside its sampling floor.
+    """
+    _check_order(order)
+    first, second = _pair(a, b)
+    if first.shape[1] == 1:
+        return _transport_on_the_line(first[:, 0], second[:, 0], order) ** (1 / order)
+    try:
+        import ot
+    except ImportError as error:
+        raise FLEError(
+            "Wasserstein distances of vectors need POT: install fle[transport], "
+            "or use sliced_wasserstein."
+        ) from error
+    generator = np.random.default_rng(seed)
+    first, second = (
+        rows[generator.choice(len(rows), max_points, replace=False)]
+        if len(rows) > max_points
+        else rows
+        for rows in (first, second)
+    )
+    cost = ot.dist(first, second, metric="euclidean") ** order
+    masses = (np.full(len(rows), 1 / len(rows)) for rows in (first, second))
+    return float(max(ot.emd2(*masses, cost, numItermax=10_000_000), 0.0)) ** (1 / order)
+
+
+def sliced_wasserstein(
+    a: ArrayLike, b: ArrayLike, *, order: float = 1, projections: int = 128, seed: int = 0
+) -> float:
+    """(mean over random unit directions u of W_order(u·a, u·b)^order)^(1/order)."""
+    _check_order(order)
+    first, second = _pair(a, b)
+    if projections < 1:
+        raise SettingsError(f"projections must be at least 1; {projections} came.")
+    directions = np.random.default_rng(seed).standard_normal((projections, first.shape[1]))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    costs = [_transport_on_the_line(first @ u, second @ u, order) for u in directions]
+    return float(np.mean(costs)) ** (1 / order)
+
+
+def energy_distance(a: ArrayLike, b: ArrayLike) -> float:
+    """sqrt(2 E|X - Y| - E|X - X'| - E|Y - Y'|) between scalar samples (Székely, 2002)."""
+    first, second = _pair(a, b)
+    if first.shape[1] != 1:
+        raise SettingsError("energy_distance serves scalar returns; use sliced_wasserstein.")
+    return float(stats.energy_distance(first[:, 0], second[:, 0]))
+
+
+def sampling_floor(
+    distance: Callable[[FloatArray, FloatArray], float],
+    draw: Callable[[np.random.Generator, int], FloatArray],
+    size: int | tuple[int, int],
+    repetitions: int = 10,
+    seed: int = 0,
+) -> Floor:
+    """The distance between two independent samples of one law, to print beside any measured one.
+
+    A perfect estimator would read this, on average, against the truth.
+
+    Args:
+        distance: the statistic, with its settings bound.
+        draw: (generator, n) -> n samples of the law.
+        size: size of both samples, or of each.
+        repetitions: how many pairs are drawn; `std` is over these.
+        seed: seed of the pairs.
+    """
+    if repetitions < 2:
+        raise SettingsError(f"repetitions must be at least 2; {repetitions} came.")
+    sizes = (size, size) if isinstance(size, int) else size
+    generator = np.random.default_rng(seed)
+    readings = [
+        distance(draw(generator, sizes[0]), draw(generator, sizes[1])) for _ in range(repetitions)
+    ]
+    return Floor(mean=float(np.mean(readings)), std=float(np.std(readings, ddof=1)))
+
+
+def _transport_on_the_line(a: FloatArray, b: FloatArray, order: float) -> float:
+    """∫_0^1 |F_a^-1(u) - F_b^-1(u)|^order du, exact for step functions of n and m steps."""
+    a, b = np.sort(a), np.sort(b)
+    if len(a) == len(b):
+        return float(np.mean(np.abs(a - b) ** order))
+    # Both quantile functions are constant between consecutive levels i/n and j/m; in units of
+    # 1/(nm) those levels are whole numbers and compare exactly.
+    n, m = len(a), len(b)
+    levels = np.union1d(np.arange(n + 1) * m, np.arange(m + 1) * n)
+    left, widths = levels[:-1], np.diff(levels) / (n * m)
+    return float(widths @ np.abs(a[left // m] - b[left // n]) ** order)
+
+
+def _pair(a: ArrayLike, b: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Both samples as (n, d) rows of the same d, finite and not empty."""
+    both = []
+    for samples in (a, b):
+        rows = np.asarray(samples, dtype=float)
+        rows = rows[:, None] if rows.ndim == 1 else rows
+        if rows.ndim != 2 or rows.size == 0:
+            raise DataError(f"Expected samples of shape (n,) or (n, d); {np.shape(samples)} came.")
+        if not np.all(np.isfinite(rows)):
+            raise DataError("Samples must be finite; NaN or infinity came.")
+        both.append(rows)
+    if both[0].shape[1] != both[1].shape[1]:
+        raise DataError(
+            f"Samples must share a dimension; {both[0].shape[1]} and {both[1].shape[1]} came."
+        )
+    return both[0], both[1]
+
+
+def _box(
+    low: float | Sequence[float], high: float | Sequence[float]
+) -> tuple[FloatArray, FloatArray]:
+    lows, highs = np.broadcast_arrays(np.atleast_1d(low), np.atleast_1d(high))
+    lows, highs = lows.astype(float), highs.astype(float)
+    if lows.ndim != 1 or not np.all(lows < highs) or not np.all(np.isfinite([lows, highs])):
+        raise SettingsError(f"Expected finite low < high; low={low} and high={high} came.")
+    return lows, highs
+
+
+def _check_order(order: float) -> None:
+    if not order >= 1:
+        raise SettingsError(f"order must be at least 1; {order} came.")
