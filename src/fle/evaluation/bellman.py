@@ -11,9 +11,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from fle.errors import TrainingError
-from fle.evaluation.encoding import Encoder, Fitted, Frame, Rows, transitions
+from fle.evaluation.encoding import Encoder, Fitted, Frame, Rows, row_inputs, transitions
 from fle.evaluation.optimise import (
     TrainingState,
+    Update,
     draw_targets,
     initial_state,
     mean_loss,
@@ -23,7 +24,7 @@ from fle.evaluation.optimise import (
 from fle.evaluation.progress import Progress
 from fle.evaluation.settings import Training
 from fle.evaluation.stages import Stage
-from fle.models.base import DensityModel, ExactModel, GradientModel, ModelSpec, ReturnModel
+from fle.models.base import TINY, DensityModel, ExactModel, GradientModel, ModelSpec
 from fle.returns.risk import cvar
 
 FRAME_ROWS = 16_384
@@ -74,6 +75,7 @@ class BellmanLoop:
         self._generator = np.random.default_rng([seed, 1])
         self._key = jax.random.key(seed)
         self._state: TrainingState | None = None
+        self._most_rows = 0
 
     def run(
         self, stages: Sequence[Stage], progress: Progress
@@ -83,6 +85,7 @@ class BellmanLoop:
         d = self._encoder.sizes.returns
         previous = Fitted(model, Frame(jnp.zeros(d), jnp.ones(d)))
         measured = min(MEASURED_ROWS, *(stage.held_out.size for stage in stages))
+        self._most_rows = max(stage.rows.size for stage in stages)
         fits, records = [], []
         progress.start(len(stages), self._spec.name)
         try:
@@ -119,13 +122,15 @@ class BellmanLoop:
             previous,
             frame,
             self._rows,
-            self._batches(stage),
+            self._batches(stage.rows),
+            jnp.asarray(np.resize(stage.rows, self._most_rows)),
             self._training.learning_rates(number, stages),
             self._training.average_rates(),
             jnp.float32(stage.discount),
             self._next_key(),
             sizes=self._encoder.sizes,
             draws=self._training.draws,
+            weight_decay=self._training.weight_decay,
         )
         losses = np.asarray(losses)
         if not np.all(np.isfinite(losses)):
@@ -177,19 +182,18 @@ class BellmanLoop:
             return previous.frame
         return Frame(jnp.asarray(centre, jnp.float32), jnp.asarray(scale, jnp.float32))
 
-    def _batches(self, stage: Stage) -> Int[Array, "steps batch"]:
-        """Rows of every step: whole passes in random order, or draws in proportion to weights."""
+    def _batches(self, rows: np.ndarray) -> Int[Array, "steps batch"]:
+        """Positions in `rows` for every step: whole passes in random order, or by weight."""
         shape = (self._training.steps, self._training.batch_size)
         number = shape[0] * shape[1]
         if self._weights is not None:
-            weights = self._weights[stage.rows]
-            index = self._generator.choice(stage.rows, number, p=weights / weights.sum())
+            weights = self._weights[rows]
+            positions = self._generator.choice(rows.size, number, p=weights / weights.sum())
         else:
-            passes = -(-number // stage.rows.size)
-            index = np.concatenate(
-                [self._generator.permutation(stage.rows) for _ in range(passes)]
-            )[:number]
-        return jnp.asarray(index.reshape(shape).astype(np.int32))
+            passes = -(-number // rows.size)
+            shuffled = [self._generator.permutation(rows.size) for _ in range(passes)]
+            positions = np.concatenate(shuffled)[:number]
+        return jnp.asarray(positions.reshape(shape).astype(np.int32))
 
     def _measure(
         self,
@@ -205,7 +209,7 @@ class BellmanLoop:
         held_out_loss = self._held_out_loss(stage, previous, fitted, index)
         inputs = self._initial_inputs
         if stage.step is not None:
-            inputs = self._inputs_at(index)
+            inputs = row_inputs(self._rows, index, self._encoder.sizes)
         unit = self._encoder.reward_unit
         returns = np.asarray(sample_returns(fitted, inputs, self._next_key())) * unit
         return StageRecord(
@@ -223,23 +227,18 @@ class BellmanLoop:
     def _held_out_loss(
         self, stage: Stage, previous: Fitted, fitted: Fitted, index: Int[Array, " k"]
     ) -> float:
-        arguments = (previous, fitted.frame, self._rows, index, jnp.float32(stage.discount))
-        sizes, key = self._encoder.sizes, self._next_key()
-        if isinstance(fitted.model, DensityModel):
-            targets = draw_targets(*arguments, key, sizes=sizes)
-            log_prob = log_density(fitted.model, self._inputs_at(index), targets)
-            unit = np.asarray(fitted.frame.scale) * self._encoder.reward_unit
+        model, frame = fitted
+        discount, key = jnp.float32(stage.discount), self._next_key()
+        sizes, draws = self._encoder.sizes, self._training.draws
+        if isinstance(model, DensityModel):
+            targets = draw_targets(
+                previous, frame, self._rows, index, discount, key, sizes=sizes
+            )
+            log_prob = log_density(model, row_inputs(self._rows, index, sizes), targets)
+            unit = np.asarray(frame.scale) * self._encoder.reward_unit
             return float(-jnp.mean(log_prob)) + float(np.log(unit).sum())
-        return float(
-            mean_loss(fitted.model, *arguments, key, sizes=sizes, draws=self._training.draws)
-        )
-
-    def _inputs_at(self, index: Int[Array, " k"]) -> Float[Array, "k inputs"]:
-        zero = jnp.zeros(self._encoder.sizes.returns)
-        frame = Frame(zero, zero + 1)
-        return transitions(
-            self._rows, index, self._encoder.sizes, jnp.float32(0), frame, frame
-        ).inputs
+        update = Update(model, previous, frame, self._rows, discount, sizes, draws)
+        return float(mean_loss(update, index, key))
 
     def _next_key(self) -> PRNGKeyArray:
         self._key, key = jax.random.split(self._key)
@@ -251,8 +250,8 @@ def sample_returns(
     fitted: Fitted, inputs: Float[Array, "k inputs"], key: PRNGKeyArray
 ) -> Float[Array, "k d"]:
     """One return for each input."""
-    noise = jax.random.normal(key, (inputs.shape[0], fitted.model.noise_size))
-    return jax.vmap(fitted.sample)(inputs, noise)
+    uniforms = jax.random.uniform(key, (inputs.shape[0], fitted.model.noise_size), minval=TINY)
+    return jax.vmap(fitted.sample)(inputs, uniforms)
 
 
 @eqx.filter_jit

@@ -39,10 +39,10 @@ class Fitted(NamedTuple):
     frame: Frame
 
     def sample(
-        self, inputs: Float[Array, " inputs"], noise: Float[Array, " noise"]
+        self, inputs: Float[Array, " inputs"], uniforms: Float[Array, " noise"]
     ) -> Float[Array, " d"]:
         """One return, out of the frame."""
-        return self.frame.centre + self.frame.scale * self.model.sample(inputs, noise)
+        return self.frame.centre + self.frame.scale * self.model.sample(inputs, uniforms)
 
 
 @dataclass(frozen=True)
@@ -145,6 +145,13 @@ def as_vector(values: Shaped[Array, "..."], size: int) -> Float[Array, "... size
     return values
 
 
+def row_inputs(rows: Rows, index: Int[Array, " k"], sizes: Sizes) -> Float[Array, "k inputs"]:
+    """Encoded (observation, action) of the rows at `index`."""
+    observations = as_vector(rows.observations[index], sizes.observation)
+    actions = as_vector(rows.actions[index], sizes.action)
+    return jnp.concatenate([observations, actions], axis=1)
+
+
 def transitions(
     rows: Rows,
     index: Int[Array, " batch"],
@@ -159,10 +166,8 @@ def transitions(
     z' = (r + g c0 - c)/s + (g s0/s) y'.
     """
     discounts = (discount * rows.continues[index])[:, None]
-    observations = as_vector(rows.observations[index], sizes.observation)
-    actions = as_vector(rows.actions[index], sizes.action)
     return Transition(
-        inputs=jnp.concatenate([observations, actions], axis=1),
+        inputs=row_inputs(rows, index, sizes),
         reward=(rows.rewards[index] + discounts * previous.centre - frame.centre) / frame.scale,
         discount=discounts * previous.scale / frame.scale,
         next_observation=as_vector(rows.next_observations[index], sizes.observation),

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from fle.errors import DataError, SettingsError
 from fle.evaluation.bellman import StageRecord
 from fle.evaluation.encoding import Encoder, Fitted
-from fle.models.base import DensityModel, ModelSpec
+from fle.models.base import TINY, DensityModel, ModelSpec
 from fle.returns import ReturnDistribution
 
 SAMPLE_BLOCK = 16_384
@@ -123,10 +123,9 @@ class MixtureOverInputs:
         for start in range(0, number, SAMPLE_BLOCK):
             index = picks[start : start + SAMPLE_BLOCK]
             padded = np.pad(index, (0, SAMPLE_BLOCK - index.size))
-            noise = generator.standard_normal(
-                (SAMPLE_BLOCK, self.fitted.model.noise_size), dtype=np.float32
-            )
-            block = _sample(self.fitted, self.inputs, jnp.asarray(padded), jnp.asarray(noise))
+            uniforms = generator.random((SAMPLE_BLOCK, self.fitted.model.noise_size), np.float32)
+            uniforms = np.clip(uniforms, TINY, 1 - TINY)
+            block = _sample(self.fitted, self.inputs, jnp.asarray(padded), jnp.asarray(uniforms))
             blocks.append(np.asarray(block)[: index.size])
         return np.concatenate(blocks).astype(np.float64) * self.unit
 
@@ -156,9 +155,9 @@ def _sample(
     fitted: Fitted,
     inputs: Float[Array, "k inputs"],
     index: Float[Array, " n"],
-    noise: Float[Array, "n noise"],
+    uniforms: Float[Array, "n noise"],
 ) -> Float[Array, "n d"]:
-    return jax.vmap(fitted.sample)(inputs[index], noise)
+    return jax.vmap(fitted.sample)(inputs[index], uniforms)
 
 
 @eqx.filter_jit

@@ -9,13 +9,14 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from fle.evaluation.encoding import Fitted, Frame, Rows, transitions
-from fle.models.base import GradientModel, Sizes, sampled_targets
+from fle.evaluation.encoding import Fitted, Frame, Rows, row_inputs, transitions
+from fle.models.base import GradientModel, Sizes, Transition, draw_updates, next_laws
 
 ADAM = optax.scale_by_adam()
-# Targets are computed for this many rows at once: large enough for efficient matrix products,
-# small enough to stay in the cache.
-BLOCK_NUMBERS = 4_000_000
+# Targets are drawn for blocks of about this many numbers: enough for efficient matrix products,
+# few enough to stay in the cache.
+BLOCK_NUMBERS = 1_000_000
+TABLE_NUMBERS = 100_000_000
 
 
 class TrainingState(NamedTuple):
@@ -38,6 +39,12 @@ def with_parameters(model: GradientModel, parameters: Float[Array, " p"]) -> Gra
     return eqx.combine(ravel_pytree(arrays)[1](parameters), static)
 
 
+def _weights_only(model: GradientModel) -> Float[Array, " p"]:
+    """One for the entries of weight matrices, zero for biases, which say where returns are."""
+    arrays = eqx.filter(model, eqx.is_inexact_array)
+    return ravel_pytree(jax.tree.map(lambda a: jnp.full(a.shape, float(a.ndim > 1)), arrays))[0]
+
+
 @eqx.filter_jit
 def train_stage(
     model: GradientModel,
@@ -46,6 +53,7 @@ def train_stage(
     frame: Frame,
     rows: Rows,
     batches: Int[Array, "steps batch"],
+    stage_rows: Int[Array, " used"],
     learning_rates: Float[Array, " steps"],
     average_rates: Float[Array, " steps"],
     discount: Float[Array, ""],
@@ -53,13 +61,21 @@ def train_stage(
     *,
     sizes: Sizes,
     draws: int,
+    weight_decay: float,
 ) -> tuple[TrainingState, Float[Array, " steps"]]:
     """Train one stage and return the new state and the loss of every step.
 
-    Within a stage the previous model is fixed, so the targets of a block of steps are drawn
-    together, one fresh draw for every use of a row, and the steps themselves only fit.
+    batches: for every step, positions in `stage_rows`, which are rows of the data.
+
+    Within a stage the previous model is fixed. What does not change between two uses of a row is
+    therefore worked out once for all rows of the stage, if there are few enough, and the targets
+    of a block of steps are drawn together, afresh for every use of a row.
     """
+    update = Update(model, previous, frame, rows, discount, sizes, draws)
     steps, batch_size = batches.shape
+    decay = weight_decay * _weights_only(model)
+    number, tabulated = update.plan(steps, batch_size, stage_rows.shape[0])
+    table = update.prepare_in_blocks(stage_rows, number * batch_size) if tabulated else None
 
     def batch_loss(parameters: Float[Array, " p"], inputs: Any, targets: Any) -> Any:
         current = with_parameters(model, parameters)
@@ -68,66 +84,100 @@ def train_stage(
     def step(state: TrainingState, block: Any) -> tuple[TrainingState, Any]:
         inputs, targets, learning_rate, average_rate = block
         loss, gradient = jax.value_and_grad(batch_loss)(state.parameters, inputs, targets)
-        update, adam = ADAM.update(gradient, state.adam)
-        parameters = state.parameters - learning_rate * update
+        direction, adam = ADAM.update(gradient, state.adam)
+        parameters = state.parameters - learning_rate * (direction + decay * state.parameters)
         average = state.average + average_rate * (parameters - state.average)
         return TrainingState(parameters, average, adam), loss
 
     def train_block(state: TrainingState, block: Any) -> tuple[TrainingState, Any]:
-        index, rates, averages, key = block
-        inputs, targets = make_targets(
-            model, previous, frame, rows, index.reshape(-1), discount, key, sizes, draws
-        )
+        positions, rates, averages, key = block
+        flat = positions.reshape(-1)
+        if table is None:
+            thin_key, key = jax.random.split(key)
+            prepared = update.prepare(stage_rows[flat], thin_key)
+        else:
+            prepared = jax.tree.map(lambda a: a[flat], table)
+        targets = update.targets(prepared, flat.shape[0], key)
+        inputs = row_inputs(rows, stage_rows[flat], sizes)
         inputs, targets = jax.tree.map(
-            lambda a: a.reshape(*index.shape, *a.shape[1:]), (inputs, targets)
+            lambda a: a.reshape(*positions.shape, *a.shape[1:]), (inputs, targets)
         )
         return jax.lax.scan(step, state, (inputs, targets, rates, averages))
 
-    length = _block_length(model, steps, batch_size, rows, sizes, draws)
     blocks = jax.tree.map(
-        lambda a: a.reshape(-1, length, *a.shape[1:]), (batches, learning_rates, average_rates)
+        lambda a: a.reshape(-1, number, *a.shape[1:]), (batches, learning_rates, average_rates)
     )
-    keys = jax.random.split(key, steps // length)
+    keys = jax.random.split(key, steps // number)
     state, losses = jax.lax.scan(train_block, state, (*blocks, keys))
     return state, losses.reshape(-1)
 
 
-def make_targets(
-    model: GradientModel,
-    previous: Fitted,
-    frame: Frame,
-    rows: Rows,
-    index: Int[Array, " k"],
-    discount: Float[Array, ""],
-    key: PRNGKeyArray,
-    sizes: Sizes,
-    draws: int,
-) -> tuple[Float[Array, "k inputs"], Any]:
-    """Inputs and Bellman targets of the rows at `index`."""
-    batch = transitions(rows, index, sizes, discount, previous.frame, frame)
-    noise = jax.random.normal(key, (index.shape[0], model.target_noise_size(draws)))
-    targets = jax.vmap(lambda t, e: model.bellman_target(previous.model, t, e))(batch, noise)
-    return batch.inputs, targets
+class Update(NamedTuple):
+    """One stage's Bellman update: everything a target depends on but the row and the noise."""
+
+    model: GradientModel
+    previous: Fitted
+    frame: Frame
+    rows: Rows
+    discount: Float[Array, ""]
+    sizes: Sizes
+    draws: int
+
+    def prepare(self, index: Int[Array, " k"], key: PRNGKeyArray | None) -> Any:
+        """The part of the targets that is the same each time a row is used.
+
+        With a key, at most `draws` of the candidate actions of a sampled target are kept, drawn in
+        proportion to their probability: more could not be used.
+        """
+        batch = transitions(
+            self.rows, index, self.sizes, self.discount, self.previous.frame, self.frame
+        )
+        candidates = self.rows.probabilities.shape[1]
+        if key is not None and self.model.target_noise_size > 0 and candidates > self.draws:
+            shift = jax.random.uniform(key, index.shape)
+            batch = jax.vmap(lambda t, u: t.thinned(u, self.draws))(batch, shift)
+        return jax.vmap(lambda t: self.model.prepare(self.previous.model, t))(batch)
+
+    def prepare_in_blocks(self, index: Int[Array, " k"], size: int) -> Any:
+        """All of `index`, some rows at a time, to bound the memory the networks need."""
+        size = min(size, index.shape[0])
+        blocks = -(-index.shape[0] // size)
+        padded = jnp.pad(index, (0, blocks * size - index.shape[0])).reshape(blocks, size)
+        table = jax.lax.map(lambda block: self.prepare(block, None), padded)
+        return jax.tree.map(lambda a: a.reshape(blocks * size, *a.shape[2:])[: index.shape[0]], table)
+
+    def targets(self, prepared: Any, number: int, key: PRNGKeyArray) -> Any:
+        """Targets of prepared rows, with fresh noise."""
+        noise = jax.random.uniform(key, (number, self.model.target_noise_size))
+        return jax.vmap(lambda p, u: self.model.target(p, u, self.draws))(prepared, noise)
+
+    def plan(self, steps: int, batch_size: int, used: int) -> tuple[int, bool]:
+        """How many steps make a block, and whether to prepare all rows beforehand."""
+        index = jax.ShapeDtypeStruct((1,), jnp.int32)
+        key = jax.eval_shape(lambda: jax.random.key(0))
+        whole = _numbers(jax.eval_shape(lambda i: self.prepare(i, None), index))
+        thinned = jax.eval_shape(self.prepare, index, key)
+        target = jax.eval_shape(lambda p, k: self.targets(p, 1, k), thinned, key)
+        candidates = self.rows.probabilities.shape[1]
+        uses = steps * batch_size * min(candidates, self.draws)
+        tabulated = used * candidates <= uses and used * whole <= TABLE_NUMBERS
+        a_row = max(whole if tabulated else _numbers(thinned), _numbers(target))
+        most = max(1, BLOCK_NUMBERS // ((a_row + self.sizes.inputs) * batch_size))
+        number = max(n for n in range(1, min(most, steps) + 1) if steps % n == 0)
+        return number, tabulated
+
+
+def _numbers(tree: Any) -> int:
+    return sum(leaf.size for leaf in jax.tree.leaves(tree))
 
 
 @eqx.filter_jit
-def mean_loss(
-    model: GradientModel,
-    previous: Fitted,
-    frame: Frame,
-    rows: Rows,
-    index: Int[Array, " k"],
-    discount: Float[Array, ""],
-    key: PRNGKeyArray,
-    *,
-    sizes: Sizes,
-    draws: int,
-) -> Float[Array, ""]:
-    """Loss of a trained model against fresh targets of the rows at `index`."""
-    inputs, targets = make_targets(
-        model, previous, frame, rows, index, discount, key, sizes, draws
-    )
-    return jnp.mean(jax.vmap(model.loss)(inputs, targets))
+def mean_loss(update: Update, index: Int[Array, " k"], key: PRNGKeyArray) -> Float[Array, ""]:
+    """Loss of the update's model against fresh targets of the rows at `index`."""
+    prepare_key, target_key = jax.random.split(key)
+    targets = update.targets(update.prepare(index, prepare_key), index.shape[0], target_key)
+    inputs = row_inputs(update.rows, index, update.sizes)
+    return jnp.mean(jax.vmap(update.model.loss)(inputs, targets))
 
 
 @eqx.filter_jit
@@ -143,29 +193,10 @@ def draw_targets(
 ) -> Float[Array, "k d"]:
     """One draw of r + discount * y for each row at `index`, in the units of `frame`."""
     batch = transitions(rows, index, sizes, discount, previous.frame, frame)
-    noise = jax.random.normal(key, (index.shape[0], 1 + previous.model.noise_size))
-    return jax.vmap(lambda t, e: sampled_targets(previous.model, t, e))(batch, noise)[:, 0]
+    noise = jax.random.uniform(key, (index.shape[0], 2 + previous.model.noise_size))
 
+    def one(transition: Transition, uniforms: Float[Array, " noise"]) -> Float[Array, " d"]:
+        laws = next_laws(previous.model, transition.thinned(uniforms[0], 1))
+        return draw_updates(previous.model, laws, uniforms[1:], 1)[0]
 
-def _block_length(
-    model: GradientModel, steps: int, batch_size: int, rows: Rows, sizes: Sizes, draws: int
-) -> int:
-    """The largest number of steps that divides the stage and keeps a block small."""
-    one_row = jax.eval_shape(
-        lambda: make_targets(
-            model,
-            Fitted(model, Frame(jnp.zeros(sizes.returns), jnp.ones(sizes.returns))),
-            Frame(jnp.zeros(sizes.returns), jnp.ones(sizes.returns)),
-            rows,
-            jnp.zeros(1, int),
-            jnp.zeros(()),
-            jax.random.key(0),
-            sizes,
-            draws,
-        )
-    )
-    numbers = sum(leaf.size for leaf in jax.tree.leaves(one_row))
-    numbers += sizes.inputs * min(draws, rows.probabilities.shape[1])
-    numbers += model.target_noise_size(draws)
-    most = max(1, BLOCK_NUMBERS // (numbers * batch_size))
-    return max(length for length in range(1, min(most, steps) + 1) if steps % length == 0)
+    return jax.vmap(one)(batch, noise)

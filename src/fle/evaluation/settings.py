@@ -28,6 +28,7 @@ class Training:
     steps: int = 2000
     batch_size: int = 500
     learning_rate: float = 3e-3
+    weight_decay: float = 0.0
     draws: int = 4
     decay: Literal["stage", "fit"] = "stage"
     average: float = 0.5

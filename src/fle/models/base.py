@@ -12,7 +12,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import ndtr
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from fle.errors import ModelError
@@ -54,20 +53,40 @@ class Transition(NamedTuple):
         )
         return jnp.concatenate([repeated, actions], axis=1)
 
+    def thinned(self, level: Float[Array, ""], number: int) -> "Transition":
+        """`number` candidates drawn by their probabilities, evenly spaced from a random level."""
+        levels = (level + jnp.arange(number)) / number
+        picks = pick(jnp.cumsum(self.probabilities), levels)
+        return self._replace(
+            next_actions=self.next_actions[picks], probabilities=jnp.full(number, 1 / number)
+        )
+
 
 class ReturnModel(eqx.Module):
-    """A conditional law of returns that can be sampled."""
+    """A conditional law of returns that can be sampled.
+
+    Sampling has two parts: `condition` works out the law at one input, which may be costly, and
+    `draw` turns that law and uniform noise into a return, which should be cheap.
+    """
 
     @property
     @abstractmethod
     def noise_size(self) -> int:
-        """How many standard normal numbers `sample` consumes."""
+        """How many uniform numbers `draw` consumes."""
 
     @abstractmethod
+    def condition(self, inputs: Float[Array, " inputs"]) -> Any:
+        """Everything `draw` needs to know about the law at one input."""
+
+    @abstractmethod
+    def draw(self, law: Any, uniforms: Float[Array, " noise"]) -> Float[Array, " d"]:
+        """One return: a deterministic function of the law and of numbers in (0, 1)."""
+
     def sample(
-        self, inputs: Float[Array, " inputs"], noise: Float[Array, " noise"]
+        self, inputs: Float[Array, " inputs"], uniforms: Float[Array, " noise"]
     ) -> Float[Array, " d"]:
-        """One return: a deterministic function of the inputs and of standard normal noise."""
+        """One return at one input."""
+        return self.draw(self.condition(inputs), uniforms)
 
 
 class DensityModel(ReturnModel):
@@ -81,35 +100,56 @@ class DensityModel(ReturnModel):
 
 
 class GradientModel(ReturnModel):
-    """A model trained by stochastic gradients on `loss(inputs, bellman_target(...))`."""
+    """A model trained by stochastic gradients on a loss against its Bellman target.
+
+    The target has two parts as well: `prepare` does what is the same each time a row is used, and
+    `target` adds what is random.
+    """
+
+    @property
+    @abstractmethod
+    def target_noise_size(self) -> int:
+        """How many uniform numbers `target` consumes; 0 where the target is exact."""
 
     @abstractmethod
-    def target_noise_size(self, draws: int) -> int:
-        """How many standard normal numbers `bellman_target` consumes for `draws` draws a row."""
+    def prepare(self, previous: Self, transition: Transition) -> Any:
+        """What is known of r + discount * y before anything is drawn, y from `previous`."""
 
     @abstractmethod
-    def bellman_target(
-        self, previous: Self, transition: Transition, noise: Float[Array, " noise"]
-    ) -> Any:
-        """What the loss needs to know of r + discount * y, y from the previous model."""
+    def target(self, prepared: Any, uniforms: Float[Array, " noise"], draws: int) -> Any:
+        """What the loss is measured against."""
 
     @abstractmethod
     def loss(self, inputs: Float[Array, " inputs"], target: Any) -> Float[Array, ""]:
         """The loss of one row against its Bellman target."""
 
 
+class NextLaws(NamedTuple):
+    """The laws of the next return, one for each candidate action, and the update to apply."""
+
+    laws: Any
+    probabilities: Float[Array, " candidates"]
+    reward: Float[Array, " d"]
+    discount: Float[Array, " d"]
+
+
 class LikelihoodModel(GradientModel, DensityModel):
     """A density, trained by the likelihood of sampled targets."""
 
-    def target_noise_size(self, draws: int) -> int:
-        """One number a draw picks the action, the rest draw the return."""
-        return draws * (1 + self.noise_size)
+    @property
+    def target_noise_size(self) -> int:
+        """One number picks the actions, the rest draw the returns."""
+        return 1 + self.noise_size
 
-    def bellman_target(
-        self, previous: Self, transition: Transition, noise: Float[Array, " noise"]
+    def prepare(self, previous: Self, transition: Transition) -> NextLaws:
+        """The previous model's laws at all candidate next actions."""
+        return next_laws(previous, transition)
+
+    def target(
+        self, prepared: NextLaws, uniforms: Float[Array, " noise"], draws: int
     ) -> Float[Array, "draws d"]:
         """Draws of r + discount * y with a' ~ policy and y ~ previous(x', a')."""
-        return sampled_targets(previous, transition, noise)
+        return draw_updates(self, prepared, uniforms, draws)
 
     def loss(
         self, inputs: Float[Array, " inputs"], target: Float[Array, "draws d"]
@@ -145,34 +185,43 @@ class ModelSpec(Protocol):
         """A fresh model for data of these sizes."""
 
 
-def sampled_targets(
-    previous: ReturnModel, transition: Transition, noise: Float[Array, " noise"]
+def next_laws(previous: ReturnModel, transition: Transition) -> NextLaws:
+    """The laws of the previous model at all candidate next actions of one row."""
+    laws = candidate_outputs(previous.condition, transition)
+    return NextLaws(laws, transition.probabilities, transition.reward, transition.discount)
+
+
+def draw_updates(
+    model: ReturnModel, prepared: NextLaws, uniforms: Float[Array, " noise"], draws: int
 ) -> Float[Array, "draws d"]:
-    """Draws of r + discount * y; the actions of one row are drawn systematically, not one by one.
+    """Draws of r + discount * y for one row.
 
-    Systematic draws give every action its expected count up to one, which costs nothing and
-    removes most of the variance over actions.
+    The draws form a lattice, shifted at random: each of them is distributed as it should be, and
+    together they cover the actions and the noise evenly, so few of them go a long way.
     """
-    noise = noise.reshape(-1, 1 + previous.noise_size)
-    draws = noise.shape[0]
-    if transition.probabilities.shape[0] == 1:
-        inputs = transition.next_inputs(transition.next_actions)[0]
-        returns = jax.vmap(lambda e: previous.sample(inputs, e))(noise[:, 1:])
+    points = _shifted_lattice(uniforms, draws)
+    if prepared.probabilities.shape[0] == 1:
+        law = jax.tree.map(lambda a: a[0], prepared.laws)
+        returns = jax.vmap(lambda u: model.draw(law, u))(points[:, 1:])
     else:
-        levels = (ndtr(noise[0, 0]) + jnp.arange(draws)) / draws
-        picks = pick(transition.probabilities, levels)
-        inputs = transition.next_inputs(transition.next_actions[picks])
-        returns = jax.vmap(previous.sample)(inputs, noise[:, 1:])
-    return transition.reward + transition.discount * returns
+        picks = pick(jnp.cumsum(prepared.probabilities), points[:, 0])
+        laws = jax.tree.map(lambda a: a[picks], prepared.laws)
+        returns = jax.vmap(model.draw)(laws, points[:, 1:])
+    return prepared.reward + prepared.discount * returns
 
 
-def pick(
-    probabilities: Float[Array, " k"], levels: Float[Array, "*shape"]
-) -> Int[Array, "*shape"]:
-    """Index whose cumulative probability first exceeds each level in [0, 1]: an inverse CDF."""
-    cumulative = jnp.cumsum(probabilities)
+def _shifted_lattice(shift: Float[Array, " k"], points: int) -> Float[Array, "points k"]:
+    """Rank-1 lattice points, all moved by the same shift modulo 1, inside (0, 1)."""
+    generators = 2 * np.arange(shift.shape[0]) + 1
+    steps = np.arange(points)[:, None] * generators / points % 1
+    moved = shift + jnp.asarray(steps, shift.dtype)
+    return jnp.clip(moved - jnp.floor(moved), TINY, 1 - TINY)
+
+
+def pick(cumulative: Float[Array, " k"], levels: Float[Array, "*shape"]) -> Int[Array, "*shape"]:
+    """Index whose cumulative weight first exceeds each level in [0, 1]: an inverse CDF."""
     below = cumulative <= jnp.asarray(levels)[..., None] * cumulative[-1]
-    return jnp.minimum(jnp.sum(below, axis=-1), probabilities.shape[0] - 1)
+    return jnp.minimum(jnp.sum(below, axis=-1), cumulative.shape[0] - 1)
 
 
 def candidate_outputs(
@@ -199,6 +248,7 @@ def identity_frame(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 RANGE_MARGIN = 1.1
+TINY = 2.0**-24
 
 
 def _positive(scale: np.ndarray, samples: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fle.errors import SettingsError
@@ -45,11 +46,12 @@ class GaussianModel(GradientModel, DensityModel):
         """One number a coordinate."""
         return self.return_dim
 
-    def target_noise_size(self, draws: int) -> int:
+    @property
+    def target_noise_size(self) -> int:
         """The target is exact."""
         return 0
 
-    def moments(self, inputs: Float[Array, " inputs"]) -> Moments:
+    def condition(self, inputs: Float[Array, " inputs"]) -> Moments:
         """Mean and variance at one input."""
         outputs = self.network(inputs)
         if self.fixed_std is not None:
@@ -57,20 +59,24 @@ class GaussianModel(GradientModel, DensityModel):
         mean, raw = jnp.split(outputs, 2)
         return Moments(mean, (self.scale_floor + jax.nn.softplus(raw)) ** 2)
 
-    def bellman_target(
-        self, previous: Self, transition: Transition, noise: Float[Array, " noise"]
-    ) -> Moments:
+    def prepare(self, previous: Self, transition: Transition) -> Moments:
         """Moments of r + discount * y, by the law of total variance over next actions."""
-        means, variances = candidate_outputs(previous.moments, transition)
+        means, variances = candidate_outputs(previous.condition, transition)
         mean = transition.probabilities @ means
         variance = transition.probabilities @ (variances + (means - mean) ** 2)
         return Moments(
             transition.reward + transition.discount * mean, transition.discount**2 * variance
         )
 
+    def target(
+        self, prepared: Moments, uniforms: Float[Array, " noise"], draws: int
+    ) -> Moments:
+        """The moments are the target."""
+        return prepared
+
     def loss(self, inputs: Float[Array, " inputs"], target: Moments) -> Float[Array, ""]:
         """Expected negative log likelihood of the target."""
-        mean, variance = self.moments(inputs)
+        mean, variance = self.condition(inputs)
         spread = (target.mean - mean) ** 2 + target.variance
         return 0.5 * jnp.sum(spread / variance + jnp.log(2 * np.pi * variance))
 
@@ -78,15 +84,12 @@ class GaussianModel(GradientModel, DensityModel):
         self, inputs: Float[Array, " inputs"], returns: Float[Array, " d"]
     ) -> Float[Array, ""]:
         """Log density of one return."""
-        mean, variance = self.moments(inputs)
+        mean, variance = self.condition(inputs)
         return -0.5 * jnp.sum((returns - mean) ** 2 / variance + jnp.log(2 * np.pi * variance))
 
-    def sample(
-        self, inputs: Float[Array, " inputs"], noise: Float[Array, " noise"]
-    ) -> Float[Array, " d"]:
+    def draw(self, law: Moments, uniforms: Float[Array, " noise"]) -> Float[Array, " d"]:
         """Mean plus scaled noise."""
-        mean, variance = self.moments(inputs)
-        return mean + jnp.sqrt(variance) * noise
+        return law.mean + jnp.sqrt(law.variance) * ndtri(uniforms)
 
 
 @dataclass(frozen=True)

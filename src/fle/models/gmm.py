@@ -1,17 +1,26 @@
 """Conditional Gaussian mixtures with full covariances."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import ndtr, ndtri
+from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fle.models.base import LikelihoodModel, Sizes, moments_frame, pick
 from fle.models.network import Network
+
+
+class Mixture(NamedTuple):
+    """Component weights in some form, means, and the Cholesky factors on and below the diagonal."""
+
+    weights: Float[Array, " k"]
+    means: Float[Array, "k d"]
+    diagonal: Float[Array, "k d"]
+    below: Float[Array, "k o"]
 
 
 class GMMModel(LikelihoodModel):
@@ -31,22 +40,25 @@ class GMMModel(LikelihoodModel):
         """One number picks the component, d draw from it."""
         return 1 + self.return_dim
 
-    def _parts(
-        self, inputs: Float[Array, " inputs"]
-    ) -> tuple[Float[Array, " k"], Float[Array, "k d"], Float[Array, "k d"], Float[Array, "k o"]]:
-        """Logits, means, and the diagonal and off-diagonal entries of the Cholesky factors."""
+    def mixture(self, inputs: Float[Array, " inputs"]) -> Mixture:
+        """The mixture at one input, its weights as logits."""
         k, d = self.components, self.return_dim
         logits, means, diagonal, below = jnp.split(
             self.network(inputs), [k, k + k * d, k + 2 * k * d]
         )
         diagonal = self.scale_floor + jax.nn.softplus(diagonal.reshape(k, d))
-        return logits, means.reshape(k, d), diagonal, below.reshape(k, -1)
+        return Mixture(logits, means.reshape(k, d), diagonal, below.reshape(k, -1))
+
+    def condition(self, inputs: Float[Array, " inputs"]) -> Mixture:
+        """The mixture at one input, its weights cumulated."""
+        mixture = self.mixture(inputs)
+        return mixture._replace(weights=jnp.cumsum(jax.nn.softmax(mixture.weights)))
 
     def log_prob(
         self, inputs: Float[Array, " inputs"], returns: Float[Array, " d"]
     ) -> Float[Array, ""]:
         """Log density; the triangular solve is unrolled, as d is small."""
-        logits, means, diagonal, below = self._parts(inputs)
+        logits, means, diagonal, below = self.mixture(inputs)
         whitened: list[Float[Array, " k"]] = []
         for row in range(self.return_dim):
             residual = returns[row] - means[:, row]
@@ -58,18 +70,13 @@ class GMMModel(LikelihoodModel):
         normaliser = jax.nn.logsumexp(logits) + 0.5 * self.return_dim * np.log(2 * np.pi)
         return jax.nn.logsumexp(logs) - normaliser
 
-    def sample(
-        self, inputs: Float[Array, " inputs"], noise: Float[Array, " noise"]
-    ) -> Float[Array, " d"]:
+    def draw(self, law: Mixture, uniforms: Float[Array, " noise"]) -> Float[Array, " d"]:
         """Pick a component, then draw from it."""
-        logits, means, diagonal, below = self._parts(inputs)
-        component = pick(jax.nn.softmax(logits), ndtr(noise[0]))
-        # A masked sum vectorises where a gather of one row would not.
-        chosen = (jnp.arange(self.components) == component)[:, None]
-        mean = jnp.sum(jnp.where(chosen, means, 0), axis=0)
-        scale = jnp.sum(jnp.where(chosen, diagonal, 0), axis=0)
-        lower = jnp.sum(jnp.where(chosen, below, 0), axis=0)
-        normal = noise[1:]
+        component = pick(law.weights, uniforms[0])
+        normal = ndtri(uniforms[1:])
+        mean, scale, lower = (
+            values[component] for values in (law.means, law.diagonal, law.below)
+        )
         offsets = [
             scale[row] * normal[row]
             + sum(lower[_entry(row, column)] * normal[column] for column in range(row))

@@ -7,7 +7,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import ndtr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fle.models.base import (
@@ -55,13 +54,16 @@ class HistogramModel(LikelihoodModel):
             - self.return_dim * np.log(2 / self.bins)
         )
 
-    def sample(
-        self, inputs: Float[Array, " inputs"], noise: Float[Array, " noise"]
+    def condition(self, inputs: Float[Array, " inputs"]) -> Float[Array, " cells"]:
+        """Cumulative mass of the cells, last coordinate fastest."""
+        return jnp.cumsum(jax.nn.softmax(self.network(inputs)))
+
+    def draw(
+        self, law: Float[Array, " cells"], uniforms: Float[Array, " noise"]
     ) -> Float[Array, " d"]:
         """A cell by its mass, then a uniform point in it."""
-        place = pick(jax.nn.softmax(self.network(inputs)), ndtr(noise[0]))
-        cell = jnp.stack(jnp.unravel_index(place, (self.bins,) * self.return_dim))
-        return (cell + ndtr(noise[1:])) * 2 / self.bins - 1
+        cell = jnp.unravel_index(pick(law, uniforms[0]), (self.bins,) * self.return_dim)
+        return (jnp.stack(cell) + uniforms[1:]) * 2 / self.bins - 1
 
 
 class CategoricalModel(GradientModel):
@@ -81,19 +83,18 @@ class CategoricalModel(GradientModel):
         """One number picks the atom."""
         return 1
 
-    def target_noise_size(self, draws: int) -> int:
+    @property
+    def target_noise_size(self) -> int:
         """The target is exact."""
         return 0
 
-    def probabilities(self, inputs: Float[Array, " inputs"]) -> Float[Array, " cells"]:
+    def condition(self, inputs: Float[Array, " inputs"]) -> Float[Array, " cells"]:
         """Mass of every atom, last coordinate fastest."""
         return jax.nn.softmax(self.network(inputs))
 
-    def bellman_target(
-        self, previous: Self, transition: Transition, noise: Float[Array, " noise"]
-    ) -> Float[Array, " cells"]:
+    def prepare(self, previous: Self, transition: Transition) -> Float[Array, " cells"]:
         """Projected probabilities of r + discount * y, exact over next actions and returns."""
-        mass = transition.probabilities @ candidate_outputs(previous.probabilities, transition)
+        mass = transition.probabilities @ candidate_outputs(previous.condition, transition)
         mass = mass.reshape((self.atoms,) * self.return_dim)
         points = jnp.linspace(-1, 1, self.atoms)
         for axis in range(self.return_dim):
@@ -101,19 +102,24 @@ class CategoricalModel(GradientModel):
             mass = _project(mass, moved, axis)
         return mass.reshape(-1)
 
+    def target(
+        self, prepared: Float[Array, " cells"], uniforms: Float[Array, " noise"], draws: int
+    ) -> Float[Array, " cells"]:
+        """The projected probabilities are the target."""
+        return prepared
+
     def loss(
         self, inputs: Float[Array, " inputs"], target: Float[Array, " cells"]
     ) -> Float[Array, ""]:
         """Cross-entropy against the projected target."""
         return -jnp.vdot(target, jax.nn.log_softmax(self.network(inputs)))
 
-    def sample(
-        self, inputs: Float[Array, " inputs"], noise: Float[Array, " noise"]
+    def draw(
+        self, law: Float[Array, " cells"], uniforms: Float[Array, " noise"]
     ) -> Float[Array, " d"]:
         """An atom by its mass."""
-        place = pick(self.probabilities(inputs), ndtr(noise[0]))
-        cell = jnp.stack(jnp.unravel_index(place, (self.atoms,) * self.return_dim))
-        return cell * 2 / (self.atoms - 1) - 1
+        cell = jnp.unravel_index(pick(jnp.cumsum(law), uniforms[0]), (self.atoms,) * self.return_dim)
+        return jnp.stack(cell) * 2 / (self.atoms - 1) - 1
 
 
 def _project(

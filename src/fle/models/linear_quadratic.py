@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fle.errors import ModelError, SettingsError
@@ -47,11 +48,15 @@ class LinearQuadraticModel(ExactModel, DensityModel):
         error = returns[0] - self.mean(inputs)
         return -0.5 * (error**2 / self.variance + jnp.log(2 * np.pi * self.variance))
 
-    def sample(
-        self, inputs: Float[Array, " inputs"], noise: Float[Array, " noise"]
+    def condition(self, inputs: Float[Array, " inputs"]) -> Float[Array, ""]:
+        """The mean is all that varies."""
+        return self.mean(inputs)
+
+    def draw(
+        self, law: Float[Array, ""], uniforms: Float[Array, " noise"]
     ) -> Float[Array, " d"]:
         """Mean plus scaled noise."""
-        return self.mean(inputs)[None] + jnp.sqrt(self.variance) * noise
+        return law[None] + jnp.sqrt(self.variance) * ndtri(uniforms)
 
     def refit(
         self, previous: Self, transitions: Transition, weights: Float[Array, " rows"]

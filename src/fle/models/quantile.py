@@ -5,7 +5,7 @@ from typing import ClassVar, NamedTuple, Self
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax.scipy.special import ndtr, ndtri
+from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fle.models.base import (
@@ -41,20 +41,29 @@ class QuantileModel(GradientModel):
         """One number picks the point."""
         return 1
 
-    def target_noise_size(self, draws: int) -> int:
+    @property
+    def target_noise_size(self) -> int:
         """The target is exact."""
         return 0
 
-    def bellman_target(
-        self, previous: Self, transition: Transition, noise: Float[Array, " noise"]
-    ) -> WeightedPoints:
+    def condition(self, inputs: Float[Array, " inputs"]) -> Float[Array, " quantiles"]:
+        """The points at one input."""
+        return self.network(inputs)
+
+    def prepare(self, previous: Self, transition: Transition) -> WeightedPoints:
         """All moved points of all candidate actions."""
-        points = candidate_outputs(previous.network, transition)
+        points = candidate_outputs(previous.condition, transition)
         weights = jnp.broadcast_to(
             transition.probabilities[:, None] / self.quantiles, points.shape
         )
         moved = transition.reward[0] + transition.discount[0] * points
         return WeightedPoints(moved.reshape(-1), weights.reshape(-1))
+
+    def target(
+        self, prepared: WeightedPoints, uniforms: Float[Array, " noise"], draws: int
+    ) -> WeightedPoints:
+        """The moved points are the target."""
+        return prepared
 
     def loss(self, inputs: Float[Array, " inputs"], target: WeightedPoints) -> Float[Array, ""]:
         """Quantile Huber loss of every point against every target point."""
@@ -67,12 +76,12 @@ class QuantileModel(GradientModel):
         tilt = jnp.where(error < 0, 1 - levels[:, None], levels[:, None])
         return jnp.sum(tilt * smooth @ target.weights)
 
-    def sample(
-        self, inputs: Float[Array, " inputs"], noise: Float[Array, " noise"]
+    def draw(
+        self, law: Float[Array, " quantiles"], uniforms: Float[Array, " noise"]
     ) -> Float[Array, " d"]:
         """One of the points, all equally likely."""
-        place = jnp.clip(jnp.floor(ndtr(noise[0]) * self.quantiles), 0, self.quantiles - 1)
-        return self.network(inputs)[place.astype(int)][None]
+        place = jnp.clip(jnp.floor(uniforms[0] * self.quantiles), 0, self.quantiles - 1)
+        return law[place.astype(int)][None]
 
 
 @dataclass(frozen=True)

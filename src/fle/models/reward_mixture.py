@@ -8,7 +8,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import ndtr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fle.errors import ModelError, SettingsError
@@ -52,13 +51,15 @@ class RewardMixtureModel(ExactModel, DensityModel):
         densities = self._over_laws(returns[0], "pdf")
         return jnp.log(self.mixture(inputs) @ densities)
 
-    def sample(
-        self, inputs: Float[Array, " inputs"], noise: Float[Array, " noise"]
+    def condition(self, inputs: Float[Array, " inputs"]) -> Float[Array, " laws"]:
+        """The weights are all that varies."""
+        return self.mixture(inputs)
+
+    def draw(
+        self, law: Float[Array, " laws"], uniforms: Float[Array, " noise"]
     ) -> Float[Array, " d"]:
         """Pick a law, then invert its distribution function."""
-        law = pick(self.mixture(inputs), ndtr(noise[0]))
-        level = jnp.clip(ndtr(noise[1]), 1e-7, 1 - 1e-7)
-        return self._over_laws(level, "ppf")[law][None]
+        return self._over_laws(uniforms[1], "ppf")[pick(jnp.cumsum(law), uniforms[0])][None]
 
     def _over_laws(self, value: Float[Array, ""], method: str) -> Float[Array, " laws"]:
         """A SciPy method of every law, called back from compiled code."""
