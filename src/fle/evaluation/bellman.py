@@ -27,8 +27,7 @@ from fle.evaluation.stages import Stage
 from fle.models.base import TINY, DensityModel, ExactModel, GradientModel, ModelSpec
 from fle.returns.risk import cvar
 
-FRAME_ROWS = 16_384
-MEASURED_ROWS = 4_096
+MEASURED_ROWS = 8_192
 RISK_LEVEL = 0.1
 
 
@@ -62,7 +61,7 @@ class BellmanLoop:
         encoder: Encoder,
         rows: Rows,
         weights: np.ndarray | None,
-        initial_inputs: Float[Array, "k inputs"],
+        initial_inputs: np.ndarray,
         training: Training,
         seed: int,
     ):
@@ -70,7 +69,7 @@ class BellmanLoop:
         self._encoder = encoder
         self._rows = rows
         self._weights = weights
-        self._initial_inputs = initial_inputs
+        self._initial_inputs = jnp.asarray(initial_inputs)
         self._training = training
         self._generator = np.random.default_rng([seed, 1])
         self._key = jax.random.key(seed)
@@ -81,10 +80,9 @@ class BellmanLoop:
         self, stages: Sequence[Stage], progress: Progress
     ) -> tuple[list[Fitted], list[StageRecord]]:
         """The fitted model and the record of every stage."""
-        model = self._spec.build(self._encoder.sizes, self._next_key())
+        model = self._spec.build(self._encoder.sizes, self._generator)
         d = self._encoder.sizes.returns
         previous = Fitted(model, Frame(jnp.zeros(d), jnp.ones(d)))
-        measured = min(MEASURED_ROWS, *(stage.held_out.size for stage in stages))
         self._most_rows = max(stage.rows.size for stage in stages)
         fits, records = [], []
         progress.start(len(stages), self._spec.name)
@@ -92,9 +90,7 @@ class BellmanLoop:
             for number, stage in enumerate(stages):
                 began = time.perf_counter()
                 fitted, loss = self._fit(number, len(stages), stage, previous)
-                record = self._measure(
-                    number, stage, previous, fitted, loss, stage.held_out[:measured], began
-                )
+                record = self._measure(number, stage, previous, fitted, loss, began)
                 progress.advance(number + 1, record.held_out_loss)
                 fits.append(fitted)
                 records.append(record)
@@ -113,7 +109,7 @@ class BellmanLoop:
             raise TypeError(f"{type(previous.model).__name__} is neither Gradient- nor ExactModel.")
         model = previous.model
         if self._training.start == "fresh":
-            model = self._spec.build(self._encoder.sizes, self._next_key())
+            model = self._spec.build(self._encoder.sizes, self._generator)
         if self._state is None or self._training.decay == "stage":
             self._state = initial_state(model)
         self._state, losses = train_stage(
@@ -143,9 +139,7 @@ class BellmanLoop:
         fitted = Fitted(with_parameters(model, self._state.average), frame)
         return fitted, float(losses[-max(1, losses.size // 10) :].mean())
 
-    def _fit_exactly(
-        self, stage: Stage, previous: Fitted, frame: Frame
-    ) -> tuple[Fitted, float]:
+    def _fit_exactly(self, stage: Stage, previous: Fitted, frame: Frame) -> tuple[Fitted, float]:
         index = jnp.asarray(stage.rows)
         batch = transitions(
             self._rows,
@@ -163,7 +157,7 @@ class BellmanLoop:
 
     def _frame(self, number: int, stage: Stage, previous: Fitted) -> Frame:
         """Standardise by the stage's targets, unless they hardly moved."""
-        index = jnp.asarray(self._generator.choice(stage.rows, FRAME_ROWS))
+        index = jnp.asarray(self._generator.choice(stage.rows, MEASURED_ROWS))
         d = self._encoder.sizes.returns
         targets = draw_targets(
             previous,
@@ -202,10 +196,10 @@ class BellmanLoop:
         previous: Fitted,
         fitted: Fitted,
         loss: float,
-        held_out: np.ndarray,
         began: float,
     ) -> StageRecord:
-        index = jnp.asarray(held_out)
+        # Always the same number of rows, as another shape would be compiled anew.
+        index = jnp.asarray(np.resize(stage.held_out, MEASURED_ROWS))
         held_out_loss = self._held_out_loss(stage, previous, fitted, index)
         inputs = self._initial_inputs
         if stage.step is not None:
@@ -231,9 +225,7 @@ class BellmanLoop:
         discount, key = jnp.float32(stage.discount), self._next_key()
         sizes, draws = self._encoder.sizes, self._training.draws
         if isinstance(model, DensityModel):
-            targets = draw_targets(
-                previous, frame, self._rows, index, discount, key, sizes=sizes
-            )
+            targets = draw_targets(previous, frame, self._rows, index, discount, key, sizes=sizes)
             log_prob = log_density(model, row_inputs(self._rows, index, sizes), targets)
             unit = np.asarray(frame.scale) * self._encoder.reward_unit
             return float(-jnp.mean(log_prob)) + float(np.log(unit).sum())

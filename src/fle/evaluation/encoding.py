@@ -103,15 +103,15 @@ class Encoder:
             probabilities=jnp.asarray(table.probabilities.astype(np.float32)),
         )
 
-    def inputs(self, observations: np.ndarray, actions: np.ndarray) -> Float[Array, "n inputs"]:
+    def inputs(self, observations: np.ndarray, actions: np.ndarray) -> np.ndarray:
         """Encoded (observation, action) pairs, one a row."""
-        return jnp.concatenate(
-            [
-                as_vector(jnp.asarray(self.observations(observations)), self.sizes.observation),
-                as_vector(jnp.asarray(self.actions(actions)), self.sizes.action),
-            ],
-            axis=1,
-        )
+        parts = [self.observations(observations), self.actions(actions)]
+        sizes = [self.sizes.observation, self.sizes.action]
+        vectors = [
+            np.eye(size, dtype=np.float32)[part] if part.ndim == 1 else part
+            for part, size in zip(parts, sizes, strict=True)
+        ]
+        return np.concatenate(vectors, axis=1)
 
 
 def _sizes(data: Dataset) -> Sizes:

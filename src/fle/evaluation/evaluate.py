@@ -26,7 +26,7 @@ from fle.policies import ActionTable, Policy, tabulate_for_data
 MODELS: dict[str, type] = {
     spec.name: spec for spec in (GMM, Histogram, Gaussian, Categorical, Quantile)
 }
-PROBE_INPUTS = 4_096
+PROBE_INPUTS = 8_192
 
 
 def evaluate(
@@ -81,9 +81,7 @@ def evaluate(
     generator = np.random.default_rng([seed, 0])
     plan = _plan(data, gamma, horizon, stages, use, training, generator, notes)
     initial_inputs, initial_weights = _initial_inputs(data, initial_table, encoder)
-    probe = initial_inputs[
-        generator.choice(len(initial_weights), PROBE_INPUTS, p=initial_weights)
-    ]
+    probe = initial_inputs[generator.choice(len(initial_weights), PROBE_INPUTS, p=initial_weights)]
     loop = BellmanLoop(
         spec, encoder, encoder.rows(data, next_table), data.weights, probe, training, seed
     )

@@ -40,7 +40,7 @@ class Evaluation:
     return_names: tuple[str, ...]
     encoder: Encoder
     fits: tuple[Fitted, ...]
-    initial_inputs: Float[Array, "k inputs"]
+    initial_inputs: np.ndarray
     initial_weights: np.ndarray
 
     @cached_property
@@ -94,7 +94,7 @@ class Evaluation:
         return observations, actions
 
     def _distribution(
-        self, fitted: Fitted, inputs: Float[Array, "k inputs"], weights: np.ndarray
+        self, fitted: Fitted, inputs: np.ndarray, weights: np.ndarray
     ) -> ReturnDistribution:
         law = MixtureOverInputs(fitted, inputs, weights, self.encoder.reward_unit)
         density = law.log_density if isinstance(fitted.model, DensityModel) else None
@@ -112,7 +112,7 @@ class MixtureOverInputs:
     """The law of a return whose (observation, action) is itself random."""
 
     fitted: Fitted
-    inputs: Float[Array, "k inputs"]
+    inputs: np.ndarray
     weights: np.ndarray
     unit: np.ndarray
 
@@ -122,10 +122,10 @@ class MixtureOverInputs:
         blocks = []
         for start in range(0, number, SAMPLE_BLOCK):
             index = picks[start : start + SAMPLE_BLOCK]
-            padded = np.pad(index, (0, SAMPLE_BLOCK - index.size))
+            padded = self.inputs[np.resize(index, SAMPLE_BLOCK)]
             uniforms = generator.random((SAMPLE_BLOCK, self.fitted.model.noise_size), np.float32)
             uniforms = np.clip(uniforms, TINY, 1 - TINY)
-            block = _sample(self.fitted, self.inputs, jnp.asarray(padded), jnp.asarray(uniforms))
+            block = _sample(self.fitted, jnp.asarray(padded), jnp.asarray(uniforms))
             blocks.append(np.asarray(block)[: index.size])
         return np.concatenate(blocks).astype(np.float64) * self.unit
 
@@ -134,7 +134,7 @@ class MixtureOverInputs:
         inputs, log_weights = self.inputs, np.log(np.maximum(self.weights, 1e-30))
         if len(inputs) > DENSITY_CONTEXTS:
             picks = _systematic(self.weights, DENSITY_CONTEXTS, np.random.default_rng(0))
-            inputs = inputs[jnp.asarray(picks)]
+            inputs = inputs[picks]
             log_weights = np.full(DENSITY_CONTEXTS, -np.log(DENSITY_CONTEXTS))
         frame = self.fitted.frame
         scaled = (returns / self.unit - np.asarray(frame.centre)) / np.asarray(frame.scale)
@@ -144,7 +144,10 @@ class MixtureOverInputs:
             block = scaled[start : start + DENSITY_BLOCK]
             padded = np.pad(block, ((0, DENSITY_BLOCK - len(block)), (0, 0)))
             values = _log_density(
-                self.fitted.model, inputs, jnp.asarray(log_weights), jnp.asarray(padded)
+                self.fitted.model,
+                jnp.asarray(inputs),
+                jnp.asarray(log_weights),
+                jnp.asarray(padded),
             )
             blocks.append(np.asarray(values, np.float64)[: len(block)])
         return np.concatenate(blocks) - unit
@@ -153,11 +156,10 @@ class MixtureOverInputs:
 @eqx.filter_jit
 def _sample(
     fitted: Fitted,
-    inputs: Float[Array, "k inputs"],
-    index: Float[Array, " n"],
+    inputs: Float[Array, "n inputs"],
     uniforms: Float[Array, "n noise"],
 ) -> Float[Array, "n d"]:
-    return jax.vmap(fitted.sample)(inputs[index], uniforms)
+    return jax.vmap(fitted.sample)(inputs, uniforms)
 
 
 @eqx.filter_jit
@@ -174,9 +176,7 @@ def _log_density(
     return jax.vmap(one)(returns.astype(jnp.float32))
 
 
-def _systematic(
-    weights: np.ndarray, number: int, generator: np.random.Generator
-) -> np.ndarray:
+def _systematic(weights: np.ndarray, number: int, generator: np.random.Generator) -> np.ndarray:
     """Indices whose counts are number * weights up to one, in random order."""
     levels = (np.arange(number) + generator.random()) / number
     cumulative = np.cumsum(weights)

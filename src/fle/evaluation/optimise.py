@@ -144,7 +144,9 @@ class Update(NamedTuple):
         blocks = -(-index.shape[0] // size)
         padded = jnp.pad(index, (0, blocks * size - index.shape[0])).reshape(blocks, size)
         table = jax.lax.map(lambda block: self.prepare(block, None), padded)
-        return jax.tree.map(lambda a: a.reshape(blocks * size, *a.shape[2:])[: index.shape[0]], table)
+        return jax.tree.map(
+            lambda a: a.reshape(blocks * size, *a.shape[2:])[: index.shape[0]], table
+        )
 
     def targets(self, prepared: Any, number: int, key: PRNGKeyArray) -> Any:
         """Targets of prepared rows, with fresh noise."""

@@ -12,7 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
 
 from fle.errors import ModelError
 
@@ -181,7 +181,7 @@ class ModelSpec(Protocol):
     standardised: ClassVar[bool]
     frame: ClassVar[Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]]
 
-    def build(self, sizes: Sizes, key: PRNGKeyArray) -> ReturnModel:
+    def build(self, sizes: Sizes, generator: np.random.Generator) -> ReturnModel:
         """A fresh model for data of these sizes."""
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 from fle.errors import SettingsError
 from fle.models.base import (
@@ -68,9 +68,7 @@ class GaussianModel(GradientModel, DensityModel):
             transition.reward + transition.discount * mean, transition.discount**2 * variance
         )
 
-    def target(
-        self, prepared: Moments, uniforms: Float[Array, " noise"], draws: int
-    ) -> Moments:
+    def target(self, prepared: Moments, uniforms: Float[Array, " noise"], draws: int) -> Moments:
         """The moments are the target."""
         return prepared
 
@@ -114,11 +112,10 @@ class Gaussian:
         if self.std is not None and not self.std > 0:
             raise SettingsError(f"Gaussian std must be positive or None, got {self.std}.")
 
-    def build(self, sizes: Sizes, key: PRNGKeyArray) -> GaussianModel:
+    def build(self, sizes: Sizes, generator: np.random.Generator) -> GaussianModel:
         """A model that starts out as a standard normal."""
         d = sizes.returns
-        raw = jnp.full(d if self.std is None else 0, 0.54)  # softplus(0.54) = 1
-        network = Network(
-            sizes.inputs, self.hidden, jnp.concatenate([jnp.zeros(d), raw]), key=key
-        )
+        raw = np.full(d if self.std is None else 0, 0.54)  # softplus(0.54) = 1
+        bias = np.concatenate([np.zeros(d), raw])
+        network = Network(sizes.inputs, self.hidden, bias, generator)
         return GaussianModel(network, d, self.std, self.scale_floor)

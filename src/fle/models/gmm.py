@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
+from scipy.stats import norm
 
 from fle.models.base import LikelihoodModel, Sizes, moments_frame, pick
 from fle.models.network import Network
@@ -43,11 +44,12 @@ class GMMModel(LikelihoodModel):
     def mixture(self, inputs: Float[Array, " inputs"]) -> Mixture:
         """The mixture at one input, its weights as logits."""
         k, d = self.components, self.return_dim
-        logits, means, diagonal, below = jnp.split(
-            self.network(inputs), [k, k + k * d, k + 2 * k * d]
+        location, spread, logits, offsets, diagonal, below = jnp.split(
+            self.network(inputs), np.cumsum([d, d, k, k * d, k * d])
         )
-        diagonal = self.scale_floor + jax.nn.softplus(diagonal.reshape(k, d))
-        return Mixture(logits, means.reshape(k, d), diagonal, below.reshape(k, -1))
+        means = location + offsets.reshape(k, d)
+        diagonal = self.scale_floor + jax.nn.softplus(spread + diagonal.reshape(k, d))
+        return Mixture(logits, means, diagonal, below.reshape(k, -1))
 
     def condition(self, inputs: Float[Array, " inputs"]) -> Mixture:
         """The mixture at one input, its weights cumulated."""
@@ -74,9 +76,7 @@ class GMMModel(LikelihoodModel):
         """Pick a component, then draw from it."""
         component = pick(law.weights, uniforms[0])
         normal = ndtri(uniforms[1:])
-        mean, scale, lower = (
-            values[component] for values in (law.means, law.diagonal, law.below)
-        )
+        mean, scale, lower = (values[component] for values in (law.means, law.diagonal, law.below))
         offsets = [
             scale[row] * normal[row]
             + sum(lower[_entry(row, column)] * normal[column] for column in range(row))
@@ -107,16 +107,14 @@ class GMM:
     standardised: ClassVar[bool] = True
     frame: ClassVar = staticmethod(moments_frame)
 
-    def build(self, sizes: Sizes, key: PRNGKeyArray) -> GMMModel:
+    def build(self, sizes: Sizes, generator: np.random.Generator) -> GMMModel:
         """A mixture that starts out as a rough standard normal."""
         k, d = self.components, sizes.returns
-        mean_key, network_key = jax.random.split(key)
         if d == 1:
-            means = ndtri((jnp.arange(k) + 0.5) / k)
+            means = norm.ppf((np.arange(k) + 0.5) / k)
         else:
-            means = jax.random.normal(mean_key, (k * d,))
-        bias = jnp.concatenate(
-            [jnp.zeros(k), means, jnp.zeros(k * d), jnp.zeros(k * d * (d - 1) // 2)]
-        )
-        network = Network(sizes.inputs, self.hidden, bias, key=network_key)
+            means = generator.standard_normal(k * d)
+        rest = np.zeros(k * d + k * d * (d - 1) // 2)
+        bias = np.concatenate([np.zeros(2 * d + k), means, rest])
+        network = Network(sizes.inputs, self.hidden, bias, generator)
         return GMMModel(network, k, d, self.scale_floor)

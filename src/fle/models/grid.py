@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 from fle.models.base import (
     GradientModel,
@@ -44,15 +44,9 @@ class HistogramModel(LikelihoodModel):
     ) -> Float[Array, ""]:
         """Log mass of the cell that holds the return, divided by the cell's volume."""
         cell = jnp.clip(jnp.floor((returns + 1) / 2 * self.bins), 0, self.bins - 1).astype(int)
-        place = jnp.ravel_multi_index(
-            tuple(cell), (self.bins,) * self.return_dim, mode="clip"
-        )
+        place = jnp.ravel_multi_index(tuple(cell), (self.bins,) * self.return_dim, mode="clip")
         logits = self.network(inputs)
-        return (
-            logits[place]
-            - jax.nn.logsumexp(logits)
-            - self.return_dim * np.log(2 / self.bins)
-        )
+        return logits[place] - jax.nn.logsumexp(logits) - self.return_dim * np.log(2 / self.bins)
 
     def condition(self, inputs: Float[Array, " inputs"]) -> Float[Array, " cells"]:
         """Cumulative mass of the cells, last coordinate fastest."""
@@ -118,7 +112,9 @@ class CategoricalModel(GradientModel):
         self, law: Float[Array, " cells"], uniforms: Float[Array, " noise"]
     ) -> Float[Array, " d"]:
         """An atom by its mass."""
-        cell = jnp.unravel_index(pick(jnp.cumsum(law), uniforms[0]), (self.atoms,) * self.return_dim)
+        cell = jnp.unravel_index(
+            pick(jnp.cumsum(law), uniforms[0]), (self.atoms,) * self.return_dim
+        )
         return jnp.stack(cell) * 2 / (self.atoms - 1) - 1
 
 
@@ -151,11 +147,11 @@ class Histogram:
     standardised: ClassVar[bool] = True
     frame: ClassVar = staticmethod(range_frame)
 
-    def build(self, sizes: Sizes, key: PRNGKeyArray) -> HistogramModel:
+    def build(self, sizes: Sizes, generator: np.random.Generator) -> HistogramModel:
         """A uniform density."""
         bins = self.bins or _per_dimension(sizes.returns)
         cells = grid_cells("Histogram", bins, sizes.returns, CELL_LIMIT)
-        network = Network(sizes.inputs, self.hidden, jnp.zeros(cells), key=key)
+        network = Network(sizes.inputs, self.hidden, np.zeros(cells), generator)
         return HistogramModel(network, bins, sizes.returns)
 
 
@@ -174,11 +170,11 @@ class Categorical:
     standardised: ClassVar[bool] = True
     frame: ClassVar = staticmethod(range_frame)
 
-    def build(self, sizes: Sizes, key: PRNGKeyArray) -> CategoricalModel:
+    def build(self, sizes: Sizes, generator: np.random.Generator) -> CategoricalModel:
         """Equal mass everywhere."""
         atoms = self.atoms or 1 + _per_dimension(sizes.returns)
         cells = grid_cells("Categorical", atoms, sizes.returns, CELL_LIMIT)
-        network = Network(sizes.inputs, self.hidden, jnp.zeros(cells), key=key)
+        network = Network(sizes.inputs, self.hidden, np.zeros(cells), generator)
         return CategoricalModel(network, atoms, sizes.returns)
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 from fle.errors import ModelError, SettingsError
 from fle.models.base import (
@@ -52,9 +52,7 @@ class LinearQuadraticModel(ExactModel, DensityModel):
         """The mean is all that varies."""
         return self.mean(inputs)
 
-    def draw(
-        self, law: Float[Array, ""], uniforms: Float[Array, " noise"]
-    ) -> Float[Array, " d"]:
+    def draw(self, law: Float[Array, ""], uniforms: Float[Array, " noise"]) -> Float[Array, " d"]:
         """Mean plus scaled noise."""
         return law[None] + jnp.sqrt(self.variance) * ndtri(uniforms)
 
@@ -111,7 +109,7 @@ class LinearQuadratic:
         if not self.noise_std > 0:
             raise SettingsError(f"LinearQuadratic noise_std must be positive: {self.noise_std}.")
 
-    def build(self, sizes: Sizes, key: PRNGKeyArray) -> LinearQuadraticModel:
+    def build(self, sizes: Sizes, generator: np.random.Generator) -> LinearQuadraticModel:
         """The zero function."""
         require_scalar("LinearQuadratic", sizes.returns)
         if sizes.discrete_observations or sizes.discrete_actions:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, Float
 
 
 class Network(eqx.Module):
@@ -21,20 +22,19 @@ class Network(eqx.Module):
         self,
         inputs: int,
         hidden: Sequence[int],
-        output_bias: Float[Array, " outputs"],
-        *,
-        key: PRNGKeyArray,
+        output_bias: np.ndarray,
+        generator: np.random.Generator,
     ):
-        widths = [inputs, *hidden, output_bias.shape[0]]
-        keys = jax.random.split(key, len(widths) - 1)
+        widths = [inputs, *hidden, output_bias.size]
         gains = [2.0] * len(hidden) + [0.01]
         self.weights = tuple(
-            jax.random.normal(k, (fan_in, fan_out)) * jnp.sqrt(gain / fan_in)
-            for k, fan_in, fan_out, gain in zip(
-                keys, widths[:-1], widths[1:], gains, strict=True
+            jnp.asarray(
+                generator.standard_normal((fan_in, fan_out)) * np.sqrt(gain / fan_in), jnp.float32
             )
+            for fan_in, fan_out, gain in zip(widths[:-1], widths[1:], gains, strict=True)
         )
-        self.biases = (*(jnp.zeros(width) for width in hidden), output_bias)
+        biases = [np.zeros(width) for width in hidden]
+        self.biases = tuple(jnp.asarray(bias, jnp.float32) for bias in (*biases, output_bias))
 
     def __call__(self, inputs: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
         """The outputs for one input vector."""

@@ -5,8 +5,9 @@ from typing import ClassVar, NamedTuple, Self
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax.scipy.special import ndtri
-from jaxtyping import Array, Float, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.stats import norm
 
 from fle.models.base import (
     GradientModel,
@@ -53,9 +54,7 @@ class QuantileModel(GradientModel):
     def prepare(self, previous: Self, transition: Transition) -> WeightedPoints:
         """All moved points of all candidate actions."""
         points = candidate_outputs(previous.condition, transition)
-        weights = jnp.broadcast_to(
-            transition.probabilities[:, None] / self.quantiles, points.shape
-        )
+        weights = jnp.broadcast_to(transition.probabilities[:, None] / self.quantiles, points.shape)
         moved = transition.reward[0] + transition.discount[0] * points
         return WeightedPoints(moved.reshape(-1), weights.reshape(-1))
 
@@ -70,9 +69,7 @@ class QuantileModel(GradientModel):
         levels = (jnp.arange(self.quantiles) + 0.5) / self.quantiles
         error = target.points[None, :] - self.network(inputs)[:, None]
         size = jnp.abs(error)
-        smooth = jnp.where(
-            size <= self.huber, 0.5 * error**2 / self.huber, size - 0.5 * self.huber
-        )
+        smooth = jnp.where(size <= self.huber, 0.5 * error**2 / self.huber, size - 0.5 * self.huber)
         tilt = jnp.where(error < 0, 1 - levels[:, None], levels[:, None])
         return jnp.sum(tilt * smooth @ target.weights)
 
@@ -101,9 +98,9 @@ class Quantile:
     standardised: ClassVar[bool] = True
     frame: ClassVar = staticmethod(moments_frame)
 
-    def build(self, sizes: Sizes, key: PRNGKeyArray) -> QuantileModel:
+    def build(self, sizes: Sizes, generator: np.random.Generator) -> QuantileModel:
         """Points that start at the quantiles of a standard normal."""
         require_scalar("Quantile", sizes.returns)
-        points = ndtri((jnp.arange(self.quantiles) + 0.5) / self.quantiles)
-        network = Network(sizes.inputs, self.hidden, points, key=key)
+        points = norm.ppf((np.arange(self.quantiles) + 0.5) / self.quantiles)
+        network = Network(sizes.inputs, self.hidden, points, generator)
         return QuantileModel(network, self.quantiles, self.huber)

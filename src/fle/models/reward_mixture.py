@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 from fle.errors import ModelError, SettingsError
 from fle.models.base import (
@@ -166,7 +166,7 @@ class RewardMixture:
         if not self.laws:
             raise SettingsError("RewardMixture needs at least one reward law, got none.")
 
-    def build(self, sizes: Sizes, key: PRNGKeyArray) -> RewardMixtureModel:
+    def build(self, sizes: Sizes, generator: np.random.Generator) -> RewardMixtureModel:
         """Equal weights everywhere."""
         require_scalar("RewardMixture", sizes.returns)
         if not (sizes.discrete_observations and sizes.discrete_actions):
