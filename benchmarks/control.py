@@ -12,9 +12,9 @@ from pathlib import Path
 
 import gymnasium
 import numpy as np
-from environment import describe
 
 import fle
+from environment import describe
 from fle.returns import sampling_floor, wasserstein
 from fle.tasks import collect, monte_carlo_returns
 

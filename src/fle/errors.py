@@ -1,4 +1,4 @@
-"""The errors and warnings a user of the library meets; each says what was expected and what came."""
+"""Errors and warnings; each says what was expected, what came, and how to go on."""
 
 
 class FLEError(ValueError):

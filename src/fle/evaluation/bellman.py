@@ -18,6 +18,7 @@ from fle.evaluation.optimise import (
     draw_targets,
     initial_state,
     mean_loss,
+    parameters_of,
     train_stage,
     with_parameters,
 )
@@ -29,6 +30,11 @@ from fle.returns.risk import cvar
 
 MEASURED_ROWS = 8_192
 RISK_LEVEL = 0.1
+# Light and strong weight decay, how much likelihood light decay may cost before strong is used,
+# and the fewest rows on which that can be told.
+WEIGHT_DECAYS = (0.03, 0.3)
+TOLERATED_OVERFITTING = 0.03
+LEAST_ROWS = 200
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,8 @@ class BellmanLoop:
         self._key = jax.random.key(seed)
         self._state: TrainingState | None = None
         self._most_rows = 0
+        self._weight_decay = training.weight_decay or 0.0
+        self.notes: list[str] = []
 
     def run(
         self, stages: Sequence[Stage], progress: Progress
@@ -84,6 +92,8 @@ class BellmanLoop:
         d = self._encoder.sizes.returns
         previous = Fitted(model, Frame(jnp.zeros(d), jnp.ones(d)))
         self._most_rows = max(stage.rows.size for stage in stages)
+        if self._training.weight_decay is None:
+            self._choose_weight_decay(stages[0], previous)
         fits, records = [], []
         progress.start(len(stages), self._spec.name)
         try:
@@ -109,26 +119,12 @@ class BellmanLoop:
             raise TypeError(f"{type(previous.model).__name__} is neither Gradient- nor ExactModel.")
         model = previous.model
         if self._training.start == "fresh":
-            model = self._spec.build(self._encoder.sizes, self._generator)
+            model = with_parameters(model, self._fresh_parameters())
         if self._state is None or self._training.decay == "stage":
             self._state = initial_state(model)
-        self._state, losses = train_stage(
-            model,
-            self._state,
-            previous,
-            frame,
-            self._rows,
-            self._batches(stage.rows),
-            jnp.asarray(np.resize(stage.rows, self._most_rows)),
-            self._training.learning_rates(number, stages),
-            self._training.average_rates(),
-            jnp.float32(stage.discount),
-            self._next_key(),
-            sizes=self._encoder.sizes,
-            draws=self._training.draws,
-            weight_decay=self._training.weight_decay,
+        self._state, losses = self._train(
+            model, self._state, number, stages, stage.rows, stage.discount, previous, frame
         )
-        losses = np.asarray(losses)
         if not np.all(np.isfinite(losses)):
             step = int(np.argmin(np.isfinite(losses)))
             raise TrainingError(
@@ -138,6 +134,64 @@ class BellmanLoop:
             )
         fitted = Fitted(with_parameters(model, self._state.average), frame)
         return fitted, float(losses[-max(1, losses.size // 10) :].mean())
+
+    def _train(
+        self,
+        model: GradientModel,
+        state: TrainingState,
+        number: int,
+        stages: int,
+        rows: np.ndarray,
+        discount: float,
+        previous: Fitted,
+        frame: Frame,
+    ) -> tuple[TrainingState, np.ndarray]:
+        state, losses = train_stage(
+            model,
+            state,
+            previous,
+            frame,
+            self._rows,
+            self._batches(rows),
+            jnp.asarray(np.resize(rows, self._most_rows)),
+            jnp.asarray(self._training.learning_rates(number, stages)),
+            jnp.asarray(self._training.average_rates()),
+            jnp.float32(discount),
+            jnp.float32(self._weight_decay),
+            self._next_key(),
+            sizes=self._encoder.sizes,
+            draws=self._training.draws,
+        )
+        return state, np.asarray(losses)
+
+    def _choose_weight_decay(self, stage: Stage, previous: Fitted) -> None:
+        """Fit half of the first stage's rows lightly and strongly decayed, judge by the other half.
+
+        Light decay is kept unless it overfits badly: a bias that is too small to show in one stage
+        adds up over many, while noise partly averages out.
+        """
+        light, strong = WEIGHT_DECAYS
+        self._weight_decay = light
+        model = previous.model
+        if not isinstance(model, GradientModel) or stage.rows.size < LEAST_ROWS:
+            return
+        frame = self._frame(0, stage, previous)
+        fitted_half, judging_half = np.array_split(stage.rows, 2)
+        index = jnp.asarray(np.resize(judging_half, MEASURED_ROWS))
+        losses = []
+        for decay in WEIGHT_DECAYS:
+            self._weight_decay = decay
+            state, _ = self._train(
+                model, initial_state(model), 0, 1, fitted_half, stage.discount, previous, frame
+            )
+            fitted = Fitted(with_parameters(model, state.average), frame)
+            losses.append(self._held_out_loss(stage, previous, fitted, index))
+        overfits = losses[0] - losses[1] > TOLERATED_OVERFITTING
+        self._weight_decay = strong if overfits else light
+        self.notes.append(
+            f"weight decay {self._weight_decay:g}: on rows kept aside, {light:g} is "
+            f"{losses[0] - losses[1]:+.3f} worse in log likelihood than {strong:g}"
+        )
 
     def _fit_exactly(self, stage: Stage, previous: Fitted, frame: Frame) -> tuple[Fitted, float]:
         index = jnp.asarray(stage.rows)
@@ -229,8 +283,13 @@ class BellmanLoop:
             log_prob = log_density(model, row_inputs(self._rows, index, sizes), targets)
             unit = np.asarray(frame.scale) * self._encoder.reward_unit
             return float(-jnp.mean(log_prob)) + float(np.log(unit).sum())
+        if not isinstance(model, GradientModel):
+            return np.nan
         update = Update(model, previous, frame, self._rows, discount, sizes, draws)
         return float(mean_loss(update, index, key))
+
+    def _fresh_parameters(self) -> Float[Array, " p"]:
+        return parameters_of(self._spec.build(self._encoder.sizes, self._generator))
 
     def _next_key(self) -> PRNGKeyArray:
         self._key, key = jax.random.split(self._key)

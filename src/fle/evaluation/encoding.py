@@ -75,9 +75,14 @@ class Encoder:
     def raw(cls, data: Dataset) -> Self:
         """Everything as it is, for models defined in the units of the data."""
         sizes = _sizes(data)
-        zero_one = [np.zeros(sizes.observation), np.ones(sizes.observation)]
-        zero_one += [np.zeros(sizes.action), np.ones(sizes.action)]
-        return cls(sizes, *zero_one, reward_unit=np.ones(sizes.returns))
+        return cls(
+            sizes,
+            observation_centre=np.zeros(sizes.observation),
+            observation_scale=np.ones(sizes.observation),
+            action_centre=np.zeros(sizes.action),
+            action_scale=np.ones(sizes.action),
+            reward_unit=np.ones(sizes.returns),
+        )
 
     def observations(self, values: np.ndarray) -> np.ndarray:
         """Indices, or standardised vectors."""

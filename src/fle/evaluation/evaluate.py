@@ -91,7 +91,7 @@ def evaluate(
         horizon=horizon,
         model=spec,
         records=tuple(records),
-        notes=tuple(notes),
+        notes=(*notes, *loop.notes),
         warnings=tuple(messages),
         return_names=data.reward_names,
         encoder=encoder,

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from fle.errors import DataError, SettingsError
 from fle.evaluation.bellman import StageRecord
 from fle.evaluation.encoding import Encoder, Fitted
-from fle.models.base import TINY, DensityModel, ModelSpec
+from fle.models.base import TINY, DensityModel, ModelSpec, ReturnModel
 from fle.returns import ReturnDistribution
 
 SAMPLE_BLOCK = 16_384
@@ -164,11 +164,14 @@ def _sample(
 
 @eqx.filter_jit
 def _log_density(
-    model: DensityModel,
+    model: ReturnModel,
     inputs: Float[Array, "k inputs"],
     log_weights: Float[Array, " k"],
     returns: Float[Array, "n d"],
 ) -> Float[Array, " n"]:
+    if not isinstance(model, DensityModel):
+        raise TypeError(f"{type(model).__name__} has no density.")
+
     def one(z: Float[Array, " d"]) -> Float[Array, ""]:
         logs = jax.vmap(lambda x: model.log_prob(x, z))(inputs)
         return jax.nn.logsumexp(logs + log_weights)

@@ -10,7 +10,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from fle.evaluation.encoding import Fitted, Frame, Rows, row_inputs, transitions
-from fle.models.base import GradientModel, Sizes, Transition, draw_updates, next_laws
+from fle.models.base import GradientModel, ReturnModel, Sizes, Transition, draw_updates, next_laws
 
 ADAM = optax.scale_by_adam()
 # Targets are drawn for blocks of about this many numbers: enough for efficient matrix products,
@@ -29,8 +29,13 @@ class TrainingState(NamedTuple):
 
 def initial_state(model: GradientModel) -> TrainingState:
     """A fresh optimiser at the model's parameters."""
-    parameters = ravel_pytree(eqx.filter(model, eqx.is_inexact_array))[0]
+    parameters = parameters_of(model)
     return TrainingState(parameters, parameters, ADAM.init(parameters))
+
+
+def parameters_of(model: ReturnModel) -> Float[Array, " p"]:
+    """All parameters of a model as one flat vector."""
+    return ravel_pytree(eqx.filter(model, eqx.is_inexact_array))[0]
 
 
 def with_parameters(model: GradientModel, parameters: Float[Array, " p"]) -> GradientModel:
@@ -57,11 +62,11 @@ def train_stage(
     learning_rates: Float[Array, " steps"],
     average_rates: Float[Array, " steps"],
     discount: Float[Array, ""],
+    weight_decay: Float[Array, ""],
     key: PRNGKeyArray,
     *,
     sizes: Sizes,
     draws: int,
-    weight_decay: float,
 ) -> tuple[TrainingState, Float[Array, " steps"]]:
     """Train one stage and return the new state and the loss of every step.
 
@@ -136,7 +141,8 @@ class Update(NamedTuple):
         if key is not None and self.model.target_noise_size > 0 and candidates > self.draws:
             shift = jax.random.uniform(key, index.shape)
             batch = jax.vmap(lambda t, u: t.thinned(u, self.draws))(batch, shift)
-        return jax.vmap(lambda t: self.model.prepare(self.previous.model, t))(batch)
+        previous: Any = self.previous.model
+        return jax.vmap(lambda t: self.model.prepare(previous, t))(batch)
 
     def prepare_in_blocks(self, index: Int[Array, " k"], size: int) -> Any:
         """All of `index`, some rows at a time, to bound the memory the networks need."""

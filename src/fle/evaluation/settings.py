@@ -15,6 +15,8 @@ class Training:
     steps: optimiser steps a stage.
     batch_size: rows a step.
     learning_rate: peak learning rate of Adam.
+    weight_decay: decoupled decay of the weight matrices; None chooses it at the first stage, by the
+        likelihood of rows kept aside.
     draws: target draws a row gets each time it is used, with fresh next actions and returns.
     decay: "stage" lowers the learning rate to zero in every stage and starts the optimiser anew;
         "fit" does so once, over all stages.
@@ -25,10 +27,10 @@ class Training:
     held_out: share of the rows kept aside to measure the likelihood of every stage.
     """
 
-    steps: int = 2000
+    steps: int = 1500
     batch_size: int = 500
-    learning_rate: float = 3e-3
-    weight_decay: float = 0.0
+    learning_rate: float = 1e-2
+    weight_decay: float | None = None
     draws: int = 4
     decay: Literal["stage", "fit"] = "stage"
     average: float = 0.5
@@ -40,6 +42,8 @@ class Training:
         _require(self.steps >= 1, "steps", "at least 1", self.steps)
         _require(self.batch_size >= 1, "batch_size", "at least 1", self.batch_size)
         _require(self.learning_rate > 0, "learning_rate", "positive", self.learning_rate)
+        decay = self.weight_decay
+        _require(decay is None or decay >= 0, "weight_decay", "None or at least 0", decay)
         _require(self.draws >= 1, "draws", "at least 1", self.draws)
         _require(0 < self.average <= 1, "average", "in (0, 1]", self.average)
         _require(self.frame_tolerance >= 0, "frame_tolerance", "at least 0", self.frame_tolerance)

@@ -174,12 +174,15 @@ class ExactModel(ReturnModel):
         """
 
 
+FrameRule = staticmethod[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
 class ModelSpec(Protocol):
     """Hyperparameters of a model family: a frozen dataclass that builds the model."""
 
     name: ClassVar[str]
     standardised: ClassVar[bool]
-    frame: ClassVar[Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]]
+    frame: ClassVar[FrameRule]
 
     def build(self, sizes: Sizes, generator: np.random.Generator) -> ReturnModel:
         """A fresh model for data of these sizes."""

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from fle.errors import SettingsError
 from fle.models.base import (
     DensityModel,
+    FrameRule,
     GradientModel,
     Sizes,
     Transition,
@@ -106,7 +107,7 @@ class Gaussian:
 
     name: ClassVar[str] = "gaussian"
     standardised: ClassVar[bool] = True
-    frame: ClassVar = staticmethod(moments_frame)
+    frame: ClassVar[FrameRule] = staticmethod(moments_frame)
 
     def __post_init__(self) -> None:
         if self.std is not None and not self.std > 0:

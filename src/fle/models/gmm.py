@@ -11,7 +11,7 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 from scipy.stats import norm
 
-from fle.models.base import LikelihoodModel, Sizes, moments_frame, pick
+from fle.models.base import FrameRule, LikelihoodModel, Sizes, moments_frame, pick
 from fle.models.network import Network
 
 
@@ -105,15 +105,13 @@ class GMM:
 
     name: ClassVar[str] = "gmm"
     standardised: ClassVar[bool] = True
-    frame: ClassVar = staticmethod(moments_frame)
+    frame: ClassVar[FrameRule] = staticmethod(moments_frame)
 
     def build(self, sizes: Sizes, generator: np.random.Generator) -> GMMModel:
         """A mixture that starts out as a rough standard normal."""
         k, d = self.components, sizes.returns
-        if d == 1:
-            means = norm.ppf((np.arange(k) + 0.5) / k)
-        else:
-            means = generator.standard_normal(k * d)
+        spread_out = norm.ppf((np.arange(k) + 0.5) / k)
+        means = spread_out if d == 1 else generator.standard_normal(k * d)
         rest = np.zeros(k * d + k * d * (d - 1) // 2)
         bias = np.concatenate([np.zeros(2 * d + k), means, rest])
         network = Network(sizes.inputs, self.hidden, bias, generator)

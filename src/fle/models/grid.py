@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from fle.models.base import (
+    FrameRule,
     GradientModel,
     LikelihoodModel,
     Sizes,
@@ -145,7 +146,7 @@ class Histogram:
 
     name: ClassVar[str] = "histogram"
     standardised: ClassVar[bool] = True
-    frame: ClassVar = staticmethod(range_frame)
+    frame: ClassVar[FrameRule] = staticmethod(range_frame)
 
     def build(self, sizes: Sizes, generator: np.random.Generator) -> HistogramModel:
         """A uniform density."""
@@ -168,7 +169,7 @@ class Categorical:
 
     name: ClassVar[str] = "categorical"
     standardised: ClassVar[bool] = True
-    frame: ClassVar = staticmethod(range_frame)
+    frame: ClassVar[FrameRule] = staticmethod(range_frame)
 
     def build(self, sizes: Sizes, generator: np.random.Generator) -> CategoricalModel:
         """Equal mass everywhere."""

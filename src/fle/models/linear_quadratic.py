@@ -1,4 +1,4 @@
-"""The paper's Bellman-complete class for LQR: Gaussian, mean quadratic in (x, a), known variance."""
+"""The paper's Bellman-complete class for LQR: a Gaussian of quadratic mean and known variance."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Self
@@ -14,6 +14,7 @@ from fle.errors import ModelError, SettingsError
 from fle.models.base import (
     DensityModel,
     ExactModel,
+    FrameRule,
     Sizes,
     Transition,
     candidate_outputs,
@@ -103,7 +104,7 @@ class LinearQuadratic:
 
     name: ClassVar[str] = "linear-quadratic"
     standardised: ClassVar[bool] = False
-    frame: ClassVar = staticmethod(identity_frame)
+    frame: ClassVar[FrameRule] = staticmethod(identity_frame)
 
     def __post_init__(self) -> None:
         if not self.noise_std > 0:

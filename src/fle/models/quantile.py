@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from scipy.stats import norm
 
 from fle.models.base import (
+    FrameRule,
     GradientModel,
     Sizes,
     Transition,
@@ -96,7 +97,7 @@ class Quantile:
 
     name: ClassVar[str] = "quantile"
     standardised: ClassVar[bool] = True
-    frame: ClassVar = staticmethod(moments_frame)
+    frame: ClassVar[FrameRule] = staticmethod(moments_frame)
 
     def build(self, sizes: Sizes, generator: np.random.Generator) -> QuantileModel:
         """Points that start at the quantiles of a standard normal."""

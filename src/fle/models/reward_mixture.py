@@ -14,6 +14,7 @@ from fle.errors import ModelError, SettingsError
 from fle.models.base import (
     DensityModel,
     ExactModel,
+    FrameRule,
     Sizes,
     Transition,
     candidate_outputs,
@@ -160,7 +161,7 @@ class RewardMixture:
 
     name: ClassVar[str] = "reward-mixture"
     standardised: ClassVar[bool] = False
-    frame: ClassVar = staticmethod(identity_frame)
+    frame: ClassVar[FrameRule] = staticmethod(identity_frame)
 
     def __post_init__(self) -> None:
         if not self.laws:

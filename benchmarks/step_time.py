@@ -1,0 +1,324 @@
+"""What a training step costs, against its bare matrix products and against an eager loop.
+
+The shapes are those of the paper's one-dimensional combination lock. A step's time is that of a
+whole stage divided by its steps: the order of the rows, target preparation, drawing, gradient and
+optimiser are in it, compilation is not. Its matrix products are those of a forward and a backward
+pass on the batch and of one forward pass at the batch's next inputs. All times of a repetition are
+taken one after the other, and a reported ratio is the median over repetitions. Writes
+`results/step_time.json` and `results/step_time.md`; the eager loop has an environment of its own.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fle
+from environment import describe
+from fle.evaluation.encoding import Encoder, Fitted, Frame
+from fle.evaluation.optimise import initial_state, train_stage
+from fle.policies import tabulate_for_data
+from fle.tasks import CombinationLock
+
+HERE = Path(__file__).parent
+TORCH_ENVIRONMENT = HERE.parent / ".venv-torch"
+TORCH_PACKAGES = ["torch==2.13.0", "numpy"]
+
+SPECS = (fle.GMM(), fle.Histogram(), fle.Gaussian(), fle.Categorical(), fle.Quantile())
+TRAINING = fle.Training.finite_horizon()
+ROWS_A_STAGE = 20_000
+STEP = 10
+MOST_PRODUCTS = 3.0
+LEAST_SPEEDUP = 10.0
+
+
+class Lock:
+    """The lock's rows as the Bellman loop holds them, and the rows of one stage."""
+
+    def __init__(self):
+        task = CombinationLock.paper_1d()
+        data = fle.Dataset(**task.offline_data(ROWS_A_STAGE // 2, seed=0))
+        table, _ = tabulate_for_data(task.target_policy, data, draws=1, seed=0)
+        self.encoder = Encoder.standardising(data)
+        self.rows = self.encoder.rows(data, table)
+        self.stage_rows = jnp.asarray(np.flatnonzero(data.steps == STEP))
+        self.candidates = table.candidates
+
+
+def stage_runner(spec: fle.models.ModelSpec, lock: Lock) -> Callable[[], object]:
+    """A function that trains one stage and waits for the result."""
+    generator = np.random.default_rng(0)
+    model = spec.build(lock.encoder.sizes, generator)
+    frame = Frame(jnp.zeros(1), jnp.ones(1))
+    passes = -(-TRAINING.steps * TRAINING.batch_size // ROWS_A_STAGE)
+
+    def run() -> object:
+        order = np.concatenate([generator.permutation(ROWS_A_STAGE) for _ in range(passes)])
+        order = order[: TRAINING.steps * TRAINING.batch_size].astype(np.int32)
+        result = train_stage(
+            model=model,
+            state=initial_state(model),
+            previous=Fitted(model, frame),
+            frame=frame,
+            rows=lock.rows,
+            batches=jnp.asarray(order.reshape(TRAINING.steps, TRAINING.batch_size)),
+            stage_rows=lock.stage_rows,
+            learning_rates=TRAINING.learning_rates(0, 1),
+            average_rates=TRAINING.average_rates(),
+            discount=jnp.float32(1.0),
+            weight_decay=jnp.float32(TRAINING.weight_decay),
+            key=jax.random.key(0),
+            sizes=lock.encoder.sizes,
+            draws=TRAINING.draws,
+        )
+        return jax.block_until_ready(result)
+
+    return run
+
+
+@partial(jax.jit, static_argnames="steps")
+def bare_products(weights, previous, inputs, next_inputs, *, steps):
+    """The matrix products of `steps` training steps.
+
+    Both sets of weights change a little at every step, and every product ends up in one of them,
+    so that none can be moved out of the loop or left out.
+    """
+
+    def step(carry, _):
+        weights, previous = carry
+        target = next_inputs
+        for weight in previous:
+            target = target @ weight
+        layers = [inputs]
+        for weight in weights:
+            layers.append(layers[-1] @ weight)
+        gradient = layers.pop() - target
+        changes = []
+        for number in reversed(range(len(weights))):
+            changes.insert(0, layers[number].T @ gradient)
+            if number > 0:
+                gradient = gradient @ weights[number].T
+        weights = [w - 1e-9 * change for w, change in zip(weights, changes, strict=True)]
+        previous = [p + 1e-9 * w for p, w in zip(previous, weights, strict=True)]
+        return (weights, previous), None
+
+    return jax.lax.scan(step, (weights, previous), None, length=steps)[0]
+
+
+def products_runner(spec: fle.models.ModelSpec, lock: Lock) -> Callable[[], object]:
+    """A function that computes the matrix products of one stage."""
+    generator = np.random.default_rng(1)
+    shapes = [w.shape for w in spec.build(lock.encoder.sizes, generator).network.weights]
+
+    def random(rows: int, columns: int) -> jax.Array:
+        values = generator.standard_normal((rows, columns)) / np.sqrt(columns)
+        return jnp.asarray(values, jnp.float32)
+
+    batch = (TRAINING.batch_size, lock.encoder.sizes.inputs)
+    arguments = [[random(*shape) for shape in shapes] for _ in range(2)]
+    arguments += [random(*batch), random(*batch)]
+    compiled = bare_products.lower(*arguments, steps=TRAINING.steps).compile()
+    expected = 4 * len(shapes) - 1
+    found = compiled.as_text().count(" dot(")
+    if found != expected:
+        raise RuntimeError(f"Expected {expected} matrix products a step, XLA kept {found}.")
+    return lambda: jax.block_until_ready(compiled(*arguments))
+
+
+class EagerLoop:
+    """The eager GMM in its own process, idle between measurements."""
+
+    def __init__(self, python: Path, lock: Lock, steps: int):
+        shapes = {
+            "rows": ROWS_A_STAGE,
+            "observation": lock.encoder.sizes.observation,
+            "candidates": lock.candidates,
+            "batch-size": TRAINING.batch_size,
+            "draws": TRAINING.draws,
+            "steps": steps,
+        }
+        options = [f"--{name}={value}" for name, value in shapes.items()]
+        self._process = subprocess.Popen(
+            [python, HERE / "eager_gmm.py", *options],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.version = self._answer()["torch"]
+
+    def _answer(self) -> dict[str, object]:
+        return json.loads(self._process.stdout.readline())
+
+    def milliseconds(self, threads: int) -> float:
+        """Time of one step."""
+        self._process.stdin.write(f"{threads}\n")
+        self._process.stdin.flush()
+        return float(self._answer()["milliseconds"])
+
+    def close(self) -> None:
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def torch_python() -> Path | None:
+    """The interpreter of the eager loop's environment, made if missing; None if it cannot be."""
+    python = TORCH_ENVIRONMENT / "bin" / "python"
+    if _has_torch(python):
+        return python
+    print(f"Installing {' and '.join(TORCH_PACKAGES)} in {TORCH_ENVIRONMENT.name} ...", flush=True)
+    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    for command in ([sys.executable, "-m", "venv", TORCH_ENVIRONMENT], [*install, *TORCH_PACKAGES]):
+        if subprocess.run(command, check=False).returncode != 0:
+            break
+    if _has_torch(python):
+        return python
+    print("PyTorch could not be installed: the comparison with the eager loop is left out.")
+    return None
+
+
+def _has_torch(python: Path) -> bool:
+    if not python.exists():
+        return False
+    command = [python, "-c", "import torch"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def milliseconds_a_step(run: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    run()
+    return 1e3 * (time.perf_counter() - began) / TRAINING.steps
+
+
+def measure(lock: Lock, eager: EagerLoop | None, repetitions: int) -> list[dict[str, object]]:
+    """For every model, the times of all repetitions."""
+    runners = [(stage_runner(spec, lock), products_runner(spec, lock)) for spec in SPECS]
+    for pair in runners:
+        for run in pair:
+            run()
+    times = [{"model": spec.name, "stage": [], "products": []} for spec in SPECS]
+    times[0].update({"eager_1_thread": [], "eager_2_threads": []})
+    for _ in range(repetitions):
+        for record, (stage, products) in zip(times, runners, strict=True):
+            record["stage"].append(milliseconds_a_step(stage))
+            record["products"].append(milliseconds_a_step(products))
+            if record["model"] == "gmm" and eager is not None:
+                record["eager_1_thread"].append(eager.milliseconds(1))
+                record["eager_2_threads"].append(eager.milliseconds(2))
+    return times
+
+
+def summarise(record: dict[str, object]) -> dict[str, object]:
+    """Medians of times and of ratios; the eager loop counts at its faster number of threads."""
+    stage, products = np.array(record["stage"]), np.array(record["products"])
+    ratios = stage / products
+    result = {
+        "model": record["model"],
+        "milliseconds": float(np.median(stage)),
+        "times_products": float(np.median(ratios)),
+        "times_products_range": [float(ratios.min()), float(ratios.max())],
+    }
+    if record.get("eager_1_thread"):
+        eager = np.minimum(record["eager_1_thread"], record["eager_2_threads"])
+        speedups = eager / stage
+        result["eager_milliseconds"] = float(np.median(eager))
+        result["times_faster_than_eager"] = float(np.median(speedups))
+        result["times_faster_than_eager_range"] = [float(speedups.min()), float(speedups.max())]
+    return {**result, "repetitions": record}
+
+
+def table(results: list[dict[str, object]]) -> str:
+    """The results as a Markdown table."""
+    lines = ["| model | ms a step | × matrix products | × faster than eager |", "|---|---|---|---|"]
+    for r in results:
+        low, high = r["times_products_range"]
+        eager = ""
+        if "times_faster_than_eager" in r:
+            slow, fast = r["times_faster_than_eager_range"]
+            eager = f"{r['times_faster_than_eager']:.1f} ({slow:.1f} to {fast:.1f})"
+        lines.append(
+            f"| {r['model']} | {r['milliseconds']:.3f} | {r['times_products']:.2f} "
+            f"({low:.2f} to {high:.2f}) | {eager} |"
+        )
+    return "\n".join(lines)
+
+
+def bars(gmm: dict[str, object]) -> list[str]:
+    """What the default model is held to, and whether it got there."""
+    ratio = gmm["times_products"]
+    lines = [f"gmm at most {MOST_PRODUCTS:g} × its matrix products: {_met(ratio <= MOST_PRODUCTS)}"]
+    if "times_faster_than_eager" in gmm:
+        enough = gmm["times_faster_than_eager"] >= LEAST_SPEEDUP
+        lines.append(f"gmm at least {LEAST_SPEEDUP:g} × faster than eager: {_met(enough)}")
+    return lines
+
+
+def _met(holds: bool) -> str:
+    return "met" if holds else "NOT met"
+
+
+def write(results: list[dict[str, object]], facts: dict[str, object], folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / "step_time.json").write_text(
+        json.dumps({**facts, "results": results}, indent=1) + "\n"
+    )
+    versions = ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
+    load = " to ".join(f"{value:.1f}" for value in facts["load"])
+    text = f"""# Time of a training step
+
+{table(results)}
+
+Medians over {facts["repetitions"]} repetitions, each measured in one go; in brackets the least and
+the most. Shapes of the paper's one-dimensional combination lock: {facts["shapes"]}. The eager loop
+is `eager_gmm.py`, at the faster of one and two threads.
+
+- {bars(results[0])[0]}
+""" + "".join(f"- {line}\n" for line in bars(results[0])[1:])
+    text += f"""
+{facts["machine"]}, load {load} during the run (other work on the machine); Python
+{facts["python"]}; {versions}; commit {facts["commit"]}. Seeds: data 0, training 0.
+"""
+    (folder / "step_time.md").write_text(text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="one repetition; writes no files")
+    quick = parser.parse_args().quick
+    repetitions, eager_steps = (1, 50) if quick else (9, 200)
+
+    began = os.getloadavg()[0]
+    lock = Lock()
+    python = torch_python()
+    eager = None if python is None else EagerLoop(python, lock, eager_steps)
+    results = [summarise(record) for record in measure(lock, eager, repetitions)]
+    facts = describe()
+    if eager is not None:
+        eager.close()
+        facts["versions"] = {**facts["versions"], "torch": eager.version}
+    facts["load"] = [began, os.getloadavg()[0]]
+    facts["repetitions"] = repetitions
+    facts["shapes"] = (
+        f"{lock.encoder.sizes.inputs} inputs, {lock.candidates} candidate actions, "
+        f"{ROWS_A_STAGE:,} rows a stage, {TRAINING.steps} steps of {TRAINING.batch_size} rows, "
+        f"{TRAINING.draws} draws a row"
+    )
+    print(table(results))
+    for line in bars(results[0]):
+        print(line)
+    if not quick:
+        write(results, facts, HERE / "results")
+
+
+if __name__ == "__main__":
+    main()

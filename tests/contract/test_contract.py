@@ -1,0 +1,181 @@
+"""What every model promises, on small problems with known answers.
+
+A new model joins by one line in `contract_models.CASES`. Fits are shared: each test asks other
+questions of the same few results.
+"""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from contract_models import CASES, LINEAR_STD, MIXTURE_STD, ROWS, TRAINING
+from scipy import stats
+
+import fle
+from fle.errors import ModelError
+from fle.returns import sampling_floor, wasserstein
+
+with_density = [name for name, case in CASES.items() if case.density]
+without_density = [name for name, case in CASES.items() if not case.density]
+
+every_model = pytest.mark.parametrize("name", CASES)
+
+
+@cache
+def reward_problem(name, scale=1.0, shift=0.0, order_seed=None):
+    return CASES[name].world.rewards(scale, shift, order_seed)
+
+
+@cache
+def reward_fit(name, scale=1.0, shift=0.0, order_seed=None):
+    problem = reward_problem(name, scale, shift, order_seed)
+    spec = CASES[name].spec(scale, shift)
+    return fle.evaluate(problem.data, problem.policy, gamma=0.0, model=spec, training=TRAINING)
+
+
+def first_law(name):
+    query = reward_problem(name).queries[0]
+    return reward_fit(name).at(query.observation, query.action)
+
+
+def quadrature(name, points=40_000):
+    """Midpoints, density at the midpoints, and the width of a cell."""
+    law = first_law(name)
+    if CASES[name].bounded:
+        (fitted,) = reward_fit(name).fits
+        unit = reward_fit(name).encoder.reward_unit[0]
+        centre, half = unit * fitted.frame.centre[0], unit * fitted.frame.scale[0]
+    else:
+        # Beyond 15 standard deviations Chebyshev leaves 0.5%, a mixture of normals next to nothing.
+        centre, half = law.mean(), 15 * law.std()
+    width = 2 * float(half) / points
+    grid = float(centre) - float(half) + width * (np.arange(points) + 0.5)
+    return grid, np.exp(law.log_prob(grid)), width
+
+
+@pytest.mark.parametrize("name", with_density)
+def test_density_integrates_to_one(name):
+    _, density, width = quadrature(name)
+    # The midpoint rule errs by at most width * |jump| at each of up to 100 steps of a histogram.
+    assert density.sum() * width == pytest.approx(1, abs=2e-3)
+
+
+@pytest.mark.parametrize("name", with_density)
+def test_samples_agree_with_the_density(name):
+    grid, density, width = quadrature(name)
+    cdf = np.cumsum(density) * width
+    samples = first_law(name).sample(10_000, seed=1)
+    test = stats.kstest(samples, lambda z: np.interp(z, grid + width / 2, cdf))
+    # False-alarm rate 1e-4.
+    assert test.pvalue > 1e-4
+
+
+@pytest.mark.parametrize("name", without_density)
+def test_models_without_a_density_say_so(name):
+    with pytest.raises(ModelError, match="no density"):
+        first_law(name).log_prob(0.0)
+
+
+@every_model
+def test_gamma_zero_gives_the_reward_law(name):
+    problem, result = reward_problem(name), reward_fit(name)
+    truth, std = problem.returns, problem.returns.std()
+    samples = result.returns.samples[:, 0]
+    # Five standard errors of the logged rows (false alarm 6e-7), and as much for the fit.
+    error = 2 * 5 * std / np.sqrt(ROWS)
+    assert abs(samples.mean() - truth.mean()) < error
+    if CASES[name].knows in ("law", "moments"):
+        assert abs(samples.std() - std) < error
+    if CASES[name].knows == "law":
+        floor = sampling_floor(
+            wasserstein, lambda generator, n: generator.choice(truth, n), (ROWS, 50_000)
+        )
+        # The floor is what the rows allow; 0.04 std is the fit's own error (grid, 30 quantiles).
+        assert wasserstein(samples, truth) < floor.mean + 5 * floor.std + 0.04 * std
+
+
+@every_model
+def test_each_observation_and_action_has_its_own_law(name):
+    problem, result = reward_problem(name), reward_fit(name)
+    rows_each = ROWS / len(problem.queries)
+    for observation, action, mean in problem.queries:
+        # Five standard errors of the rows at one pair; the reward's std there is at most 1.06.
+        assert abs(result.at(observation, action).mean() - mean) < 5 * 1.06 / np.sqrt(rows_each)
+
+
+@every_model
+@pytest.mark.parametrize("scale", [1e9, 1e-9])
+def test_scaled_rewards_scale_the_law(name, scale):
+    plain = reward_fit(name).returns
+    scaled = reward_fit(name, scale=scale).returns
+    assert not reward_fit(name, scale=scale).warnings
+    # The same seed and, after division by their size, the same rewards up to a rounding.
+    difference = np.abs(scaled.samples / scale - plain.samples)
+    assert np.quantile(difference, 0.999) < 1e-2 * plain.std()
+    assert scaled.mean() / scale == pytest.approx(plain.mean(), abs=1e-3 * plain.std())
+    if CASES[name].density:
+        # Densities are per unit of the reward.
+        points = plain.quantile([0.2, 0.5, 0.8])
+        expected = plain.log_prob(points) - np.log(scale)
+        assert np.allclose(scaled.log_prob(scale * points), expected, atol=0.05)
+
+
+@every_model
+def test_shifted_rewards_shift_the_law(name):
+    plain = reward_fit(name).returns
+    shifted = reward_fit(name, shift=5.0).returns
+    # The same seed; rewards agree to about 5 * 2^-24 after centring, which training may amplify.
+    assert wasserstein(shifted.samples - 5.0, plain.samples) < 0.05 * plain.std()
+
+
+@every_model
+def test_order_of_rows_does_not_matter(name):
+    plain = reward_fit(name).returns
+    shuffled = reward_fit(name, order_seed=1).returns
+    # Other batches, the same data: only the noise of training differs, not that of the rows.
+    assert wasserstein(shuffled.samples, plain.samples) < 0.06 * plain.std()
+
+
+# The known noise of the two models that know it, and a share of the spread of returns for the rest:
+# a mixture's least std is 0.01 of it a stage, a grid's cell 0.022, and training stops early.
+KNOWN_NOISE = {"reward-mixture": MIXTURE_STD, "linear-quadratic": 2 * LINEAR_STD}
+POINT_MASS = 0.15
+
+
+@every_model
+def test_deterministic_chain_gives_a_point_mass(name):
+    problem, case = CASES[name].world.chain(), CASES[name]
+    result = fle.evaluate(
+        problem.data,
+        problem.policy,
+        horizon=problem.horizon,
+        model=case.spec(1.0, 0.0),
+        training=TRAINING,
+    )
+    spread = problem.returns.std()
+    for observation, action, mean in problem.queries:
+        law = result.at(observation, action)
+        assert abs(law.mean() - mean) < 0.05 * spread
+        if case.knows != "mean":
+            assert law.std() < KNOWN_NOISE.get(name, 0) * 1.02 + POINT_MASS * spread
+
+
+@every_model
+def test_on_policy_data_agree_with_the_observed_returns(name):
+    problem, case = CASES[name].world.episodes(), CASES[name]
+    observed, std = problem.returns, problem.returns.std()
+    result = fle.evaluate(
+        problem.data,
+        problem.policy,
+        horizon=problem.horizon,
+        model=case.spec(1.0, 0.0),
+        training=TRAINING,
+    )
+    samples = result.returns.samples[:, 0]
+    # Both use the same episodes, so five standard errors (false alarm 6e-7) leave room for the fit.
+    error = 5 * std / np.sqrt(len(observed))
+    assert abs(samples.mean() - observed.mean()) < error
+    if case.knows in ("law", "moments"):
+        assert abs(samples.std() - std) < error
+    if case.knows == "law":
+        assert wasserstein(samples, observed) < error

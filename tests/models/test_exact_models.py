@@ -1,0 +1,150 @@
+"""The two Bellman-complete classes: closed form, rate of convergence, and what they refuse."""
+
+import jax
+import numpy as np
+import pytest
+from scipy import stats
+
+import fle
+from fle.errors import ModelError, SettingsError
+from fle.tasks import LQR, random_policy, sparse_terminal
+
+SIZES = (1_000, 10_000, 100_000)
+SEEDS = range(3)
+QUIET = fle.Training(held_out=0.01)
+
+SPARSE = sparse_terminal(3, 2, horizon=3, seed=0, laws=3)
+SPARSE_POLICY = random_policy(3, 2, seed=1)
+SPARSE_LAWS = tuple(stats.norm(m, s) for m, s in zip(*SPARSE.reward_laws, strict=True))
+CART = LQR.example(horizon=5)
+
+
+def reward_mixture_error(n, seed):
+    """Root mean square error of the mixture weights at step 0, over states, actions and laws."""
+    data = fle.Dataset(**SPARSE.offline_data(n, seed))
+    result = fle.evaluate(
+        data, SPARSE_POLICY, horizon=3, model=fle.RewardMixture(SPARSE_LAWS), training=QUIET
+    )
+    error = result.fits[-1].model.weights - SPARSE.exact_weights(SPARSE_POLICY)
+    return float(np.sqrt(np.mean(error**2)))
+
+
+def linear_quadratic_error(n, seed):
+    """Root mean square error of the mean return at step 0 over random probes."""
+    data = fle.Dataset(**CART.offline_data(n, seed))
+    spec = fle.LinearQuadratic(CART.noise_std)
+    result = fle.evaluate(data, CART.target_policy, horizon=5, model=spec, training=QUIET)
+    generator = np.random.default_rng(0)
+    observations, actions = generator.uniform(-1, 1, (200, 2)), generator.uniform(-1, 1, (200, 1))
+    model = result.fits[-1].model
+    means = jax.vmap(model.mean)(result.encoder.inputs(observations, actions))
+    return float(np.sqrt(np.mean((means - CART.true_mean(observations, actions, 0)) ** 2)))
+
+
+def scaled_errors(error):
+    """error * sqrt(n) for every n, as a root mean square over seeds."""
+    return [
+        np.sqrt(n * np.mean([error(n, seed) ** 2 for seed in SEEDS])) for n in SIZES
+    ]
+
+
+def test_reward_mixture_converges_at_the_parametric_rate():
+    scaled = scaled_errors(reward_mixture_error)
+    # A weight at one pair is an average over n / 18 rows (3 steps, 6 pairs) of numbers in [0, 1],
+    # of variance at most 1/4, in two stages: error * sqrt(n) <= sqrt(18 * 2 / 4) = 3 for the pair.
+    assert max(scaled) < 3
+    # Each is a root mean square over 3 seeds with about 12 free numbers: 36 degrees of freedom, so a
+    # relative error of 0.12. A factor 2 between two of them is 4 deviations: false alarm 1e-4.
+    assert max(scaled) < 2 * min(scaled)
+
+
+def test_linear_quadratic_converges_at_the_parametric_rate():
+    scaled = scaled_errors(linear_quadratic_error)
+    # One least-squares fit has error noise * sqrt(6 features / n) on the logged rows: 0.2 * 2.45.
+    # The fits of five stages use the same noise, and their errors add up: at most five times that.
+    assert max(scaled) < 5 * 0.2 * np.sqrt(6)
+    # 3 seeds with 6 coefficients: 18 degrees of freedom, a relative error of 0.17, so a factor 3
+    # between the largest and the smallest of three is more than 4 deviations: false alarm 1e-4.
+    assert max(scaled) < 3 * min(scaled)
+
+
+def test_reward_mixture_recovers_the_law():
+    data = fle.Dataset(**SPARSE.offline_data(50_000, seed=5, initial=20_000))
+    result = fle.evaluate(
+        data, SPARSE_POLICY, horizon=3, model=fle.RewardMixture(SPARSE_LAWS), training=QUIET
+    )
+    points = np.linspace(-0.5, 1.5, 101)
+    weights = SPARSE.policy_weights(SPARSE_POLICY)
+    truth = np.exp(SPARSE.mixture_log_density(points, weights))
+    # Weights err by at most 5 * sqrt(18 * 2 / 4 / 50,000), and each law's density peaks at `peak`.
+    peak = truth.max() / weights.min()
+    ours = np.exp(result.returns.log_prob(points))
+    assert np.abs(ours - truth).max() < 5 * 3 / np.sqrt(50_000) * peak
+
+
+def test_linear_quadratic_recovers_mean_and_variance_at_every_step():
+    data = fle.Dataset(**CART.offline_data(50_000, seed=5))
+    spec = fle.LinearQuadratic(CART.noise_std)
+    result = fle.evaluate(data, CART.target_policy, horizon=5, model=spec, training=QUIET)
+    observation, action = np.array([0.5, -0.4]), np.array([0.3])
+    for step in range(5):
+        law = result.at(observation, action, step=step)
+        truth = CART.true_mean(observation[None], action[None], step)[0]
+        variance = CART.true_variance(step)
+        # The bound of the rate test at n = 50,000, and 5 standard errors of 100,000 draws.
+        assert abs(law.mean() - truth) < 2.5 / np.sqrt(50_000) + 5 * np.sqrt(variance / 1e5)
+        assert law.variance() == pytest.approx(variance, rel=5 * np.sqrt(2 / 1e5))
+
+
+def test_linear_quadratic_discounted():
+    data = fle.Dataset(**CART.offline_data(20_000, seed=6))
+    spec = fle.LinearQuadratic(CART.noise_std)
+    result = fle.evaluate(
+        data, CART.target_policy, gamma=0.8, model=spec, stages=40, training=QUIET
+    )
+    observation, action = np.array([0.5, -0.4]), np.array([0.3])
+    law = result.at(observation, action)
+    truth = CART.discounted_mean(observation[None], action[None], 0.8)[0]
+    # Five effective stages, as above; 0.8^40 = 1e-4 is left out.
+    assert abs(law.mean() - truth) < 2.5 / np.sqrt(20_000) + 5 * law.std() / np.sqrt(1e5)
+    assert law.variance() == pytest.approx(CART.discounted_variance(0.8), rel=5 * np.sqrt(2 / 1e5))
+
+
+def test_reward_mixture_refuses_rewards_on_the_way():
+    columns = SPARSE.offline_data(600, seed=0)
+    columns["rewards"] = np.ones(600)
+    with pytest.raises(ModelError, match="only at the end: row .* has reward 1"):
+        fle.evaluate(
+            fle.Dataset(**columns), SPARSE_POLICY, horizon=3, model=fle.RewardMixture(SPARSE_LAWS)
+        )
+
+
+def test_reward_mixture_refuses_discounting():
+    data = fle.Dataset(**SPARSE.offline_data(600, seed=0))
+    spec = fle.RewardMixture(SPARSE_LAWS)
+    with pytest.raises(ModelError, match=r"undiscounted updates only, and the discount here is 0\.9"):
+        fle.evaluate(data, SPARSE_POLICY, horizon=3, gamma=0.9, model=spec)
+
+
+def test_reward_mixture_refuses_continuous_observations_and_no_laws():
+    data = fle.Dataset(**CART.offline_data(100, seed=0))
+    with pytest.raises(ModelError, match="tabular"):
+        fle.evaluate(data, CART.target_policy, horizon=2, model=fle.RewardMixture(SPARSE_LAWS))
+    with pytest.raises(SettingsError, match="at least one reward law"):
+        fle.RewardMixture(())
+
+
+def test_linear_quadratic_refuses_termination():
+    columns = CART.offline_data(100, seed=0)
+    columns["terminations"] = np.arange(100) % 10 == 0
+    data = fle.Dataset(**columns)
+    with pytest.raises(ModelError, match="only if no row terminates"):
+        fle.evaluate(data, CART.target_policy, horizon=2, model=fle.LinearQuadratic(0.2))
+
+
+def test_linear_quadratic_refuses_discrete_actions_and_no_noise():
+    data = fle.Dataset(**SPARSE.offline_data(600, seed=0))
+    with pytest.raises(ModelError, match="continuous observations and actions"):
+        fle.evaluate(data, SPARSE_POLICY, horizon=2, model=fle.LinearQuadratic(0.2))
+    with pytest.raises(SettingsError, match="noise_std must be positive"):
+        fle.LinearQuadratic(0.0)

@@ -1,0 +1,87 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from model_outputs import build, with_outputs
+from scipy import stats
+from scipy.special import logsumexp
+
+import fle
+
+FLOOR = 0.01
+
+
+def gmm_with(weights, means, factors):
+    """The mixture sum_k w_k N(mu_k, L_k L_k^T), set through the network's outputs."""
+    weights, means, factors = (np.asarray(values, float) for values in (weights, means, factors))
+    k, d = means.shape
+    diagonal = np.log(np.expm1(factors[:, range(d), range(d)] - FLOOR))  # inverse softplus
+    below = factors[:, *np.tril_indices(d, -1)]
+    location, spread = np.full(d, 0.3), np.full(d, -0.2)  # shared by all components
+    outputs = [location, spread, np.log(weights) + 1.7, means - location, diagonal - spread, below]
+    model = build(fle.GMM(components=k, hidden=(), scale_floor=FLOOR), d)
+    return with_outputs(model, np.concatenate([part.reshape(-1) for part in outputs]))
+
+
+def random_mixture(k, d, seed):
+    generator = np.random.default_rng(seed)
+    factors = np.tril(generator.normal(0, 0.5, (k, d, d)), -1)
+    factors[:, range(d), range(d)] = generator.uniform(0.2, 1.0, (k, d))
+    return generator.dirichlet(np.ones(k)), generator.normal(0, 1, (k, d)), factors
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 5])
+def test_log_prob_equals_scipy(d):
+    weights, means, factors = random_mixture(3, d, seed=d)
+    model = gmm_with(weights, means, factors)
+    points = np.random.default_rng(10).normal(0, 1.5, (50, d))
+    logs = [
+        np.log(w) + stats.multivariate_normal(m, f @ f.T).logpdf(points)
+        for w, m, f in zip(weights, means, factors, strict=True)
+    ]
+    ours = jax.vmap(lambda z: model.log_prob(jnp.zeros(2), z))(jnp.asarray(points, jnp.float32))
+    assert np.allclose(ours, logsumexp(logs, axis=0), rtol=1e-3, atol=1e-3)
+
+
+def test_draws_have_the_covariance_of_the_mixture():
+    weights, means, factors = random_mixture(2, 3, seed=0)
+    model = gmm_with(weights, means, factors)
+    n = 40_000
+    uniforms = np.random.default_rng(1).random((n, model.noise_size)).clip(1e-6, 1 - 1e-6)
+    law = model.condition(jnp.zeros(2))
+    draws = jax.jit(jax.vmap(lambda u: model.draw(law, u)))(jnp.asarray(uniforms, jnp.float32))
+    mean = weights @ means
+    # Law of total covariance: E[L L^T] + Cov[mu].
+    covariance = np.einsum("k,kij,klj->il", weights, factors, factors)
+    covariance += np.einsum("k,ki,kj->ij", weights, means - mean, means - mean)
+    std = np.sqrt(np.diag(covariance))
+    # 5 standard errors (false alarm 6e-7); Var[x y] <= 3 var x var y for normals, and for mixtures.
+    assert np.all(np.abs(np.mean(draws, axis=0) - mean) < 5 * std / np.sqrt(n))
+    error = np.abs(np.cov(draws, rowvar=False) - covariance)
+    assert np.all(error < 5 * np.sqrt(3 / n) * np.outer(std, std))
+
+
+def test_draw_is_the_inverse_distribution_function_by_hand():
+    # Weights 1/4, 3/4 at means 0 and 10 with std 2: levels below 1/4 pick the first. The normal
+    # quantile of 0.975 is 1.96.
+    model = gmm_with([0.25, 0.75], [[0.0], [10.0]], [[[2.0]], [[2.0]]])
+    law = model.condition(jnp.zeros(2))
+    assert float(model.draw(law, jnp.asarray([0.2, 0.975]))[0]) == pytest.approx(3.92, abs=1e-2)
+    assert float(model.draw(law, jnp.asarray([0.3, 0.5]))[0]) == pytest.approx(10.0, abs=1e-3)
+
+
+def test_a_component_is_never_narrower_than_the_floor():
+    model = build(fle.GMM(components=2, hidden=(), scale_floor=0.05))
+    # Outputs: location, spread, 2 logits, 2 offsets, 2 diagonals, nothing below.
+    model = with_outputs(model, [0, -100, 0, 0, 0, 0, 0, 0])
+    assert np.allclose(model.condition(jnp.zeros(2)).diagonal, 0.05)
+
+
+def test_a_fresh_mixture_is_roughly_standard_normal():
+    # Ten means at the quantiles 0.05, 0.15, ... have variance 0.88; softplus(0) + 0.01 = 0.703
+    # adds 0.49.
+    model = build(fle.GMM(components=10, hidden=()))
+    mixture = model.mixture(jnp.zeros(2))
+    assert float(jnp.mean(mixture.means)) == pytest.approx(0, abs=1e-5)
+    variance = float(jnp.var(mixture.means) + jnp.mean(mixture.diagonal**2))
+    assert variance == pytest.approx(0.88 + 0.49, abs=0.02)

@@ -1,0 +1,45 @@
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from model_outputs import build, with_outputs
+
+import fle
+
+
+def histogram_with(mass):
+    mass = np.asarray(mass)
+    model = build(fle.Histogram(bins=mass.shape[0], hidden=()), mass.ndim)
+    return with_outputs(model, np.log(mass).reshape(-1) + 0.7)
+
+
+@pytest.mark.parametrize(
+    ("z", "density"),
+    # Four cells of width 1/2 on [-1, 1]: mass divided by the width.
+    [(-0.9, 0.2), (-0.5, 0.4), (-0.01, 0.4), (0.3, 0.6), (0.99, 0.8)],
+)
+def test_density_in_one_dimension_by_hand(z, density):
+    model = histogram_with([0.1, 0.2, 0.3, 0.4])
+    log_prob = model.log_prob(jnp.zeros(2), jnp.asarray([z]))
+    assert float(jnp.exp(log_prob)) == pytest.approx(density, rel=1e-4)
+
+
+def test_density_in_two_dimensions_by_hand():
+    # Cells of area 1; the first coordinate picks the row.
+    model = histogram_with([[0.1, 0.2], [0.3, 0.4]])
+    for z, density in {(-0.5, -0.5): 0.1, (-0.5, 0.5): 0.2, (0.5, -0.5): 0.3, (0.5, 0.5): 0.4}.items():
+        log_prob = model.log_prob(jnp.zeros(2), jnp.asarray(z))
+        assert float(jnp.exp(log_prob)) == pytest.approx(density, rel=1e-4)
+
+
+def test_draws_lie_in_the_picked_cell():
+    model = histogram_with([[0.1, 0.2], [0.3, 0.4]])
+    law = model.condition(jnp.zeros(2))
+    # Level 0.5 lies in the third cell (0.3 to 0.6): first coordinate above 0, second below.
+    # A quarter of the way along the first, half along the second.
+    assert np.allclose(model.draw(law, jnp.asarray([0.5, 0.25, 0.5])), [0.25, -0.5], atol=1e-6)
+
+
+def test_training_counts_a_target_outside_the_range_for_the_edge_cell():
+    model = histogram_with([0.1, 0.2, 0.3, 0.4])
+    outside = model.loss(jnp.zeros(2), jnp.asarray([[7.0]]))
+    assert float(outside) == pytest.approx(-np.log(0.8), rel=1e-4)
