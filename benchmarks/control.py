@@ -40,7 +40,7 @@ def cartpole_push_right(observations, exploration):
     return np.where(right, 1 - exploration / 2, exploration / 2)
 
 
-def cartpole_probabilities(observations, exploration=0.3):
+def cartpole_probabilities(observations, exploration=0.5):
     right = cartpole_push_right(observations, exploration)
     return np.stack([1 - right, right], axis=1)
 
@@ -88,8 +88,8 @@ def tasks():
             "CartPole",
             lambda: gymnasium.make("CartPole-v1"),
             endless_cartpole,
-            cartpole_sampler(0.6),
-            cartpole_sampler(0.3),
+            cartpole_sampler(0.8),
+            cartpole_sampler(0.5),
             cartpole_probabilities,
         ),
     ]
@@ -115,10 +115,18 @@ def truth(task, gamma, cache):
     return returns
 
 
+def logged_data(task, seed):
+    """1e5 rows; where episodes start is known, and not only from the few hundred logged ones."""
+    arrays = collect(task.make, task.behaviour, rows=ROWS, seed=seed)
+    environment = task.make()
+    starts = [environment.reset(seed=1_000_000 + i)[0] for i in range(EPISODES)]
+    return fle.Dataset(**{**arrays, "initial_observations": np.stack(starts)})
+
+
 def measure(task, gamma, seed, cache, model):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", fle.FLEWarning)
-        data = fle.Dataset(**collect(task.make, task.behaviour, rows=ROWS, seed=seed))
+        data = logged_data(task, seed)
         began = time.perf_counter()
         result = fle.evaluate(data, task.target_policy, gamma=gamma, model=model, seed=seed)
     seconds = time.perf_counter() - began

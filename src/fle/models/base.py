@@ -6,7 +6,7 @@ and a Bellman update in those units is still affine, `z = reward + discount * y`
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeAlias
 
 import equinox as eqx
 import jax
@@ -174,7 +174,7 @@ class ExactModel(ReturnModel):
         """
 
 
-FrameRule = staticmethod[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+FrameRule: TypeAlias = "staticmethod[[np.ndarray], tuple[np.ndarray, np.ndarray]]"
 
 
 class ModelSpec(Protocol):
