@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 import fle
-from fle.models.base import LikelihoodModel, Sizes, moments_frame
+from fle.models.base import FrameRule, LikelihoodModel, Sizes, moments_frame
 from fle.models.network import Network
 
 
@@ -69,7 +69,7 @@ class Laplace:
 
     name: ClassVar[str] = "laplace"
     standardised: ClassVar[bool] = True
-    frame: ClassVar = staticmethod(moments_frame)
+    frame: ClassVar[FrameRule] = staticmethod(moments_frame)
 
     def build(self, sizes: Sizes, generator: np.random.Generator) -> LaplaceModel:
         """A model that starts out centred, with scale about 0.7."""

@@ -14,7 +14,9 @@ from fle.tasks import draw_categorical
 ROWS = 4000
 STATES, ACTIONS = 4, 2
 # Fresh parameters at every stage: a point mass of the stage before is a bad place to start from.
-TRAINING = fle.Training(steps=1000, batch_size=250, learning_rate=3e-3, draws=4, start="fresh")
+TRAINING = fle.Training(
+    steps=1000, batch_size=250, learning_rate=3e-3, weight_decay=0.0, draws=4, start="fresh"
+)
 SMALL = (32, 32)
 
 MIXTURE_MEANS, MIXTURE_STD = (-1.0, 1.0), 0.3

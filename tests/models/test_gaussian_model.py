@@ -77,7 +77,9 @@ def test_fixed_std_is_least_squares_fitted_q_evaluation():
         horizon=4,
         model=fle.Gaussian(std=1.0, hidden=(32, 32)),
         # No row is put aside but one, so that both see the same data.
-        training=fle.Training(steps=1000, batch_size=250, held_out=1e-4, start="fresh"),
+        training=fle.Training(
+            steps=1000, batch_size=250, weight_decay=0.0, held_out=1e-4, start="fresh"
+        ),
     )
     ours = np.array([[result.at(s, a).samples.mean() for a in range(2)] for s in range(4)])
     # A mean of 100,000 draws of std s has error 5 s / 316; the rest is for the fit. The same rows

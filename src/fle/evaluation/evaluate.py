@@ -15,7 +15,6 @@ from fle.evaluation.progress import Progress, default_progress
 from fle.evaluation.settings import Training
 from fle.evaluation.stages import (
     RowUse,
-    Stage,
     discounted_stages,
     finite_horizon_stages,
     number_of_stages,
@@ -70,8 +69,12 @@ def evaluate(
     if use not in ("all", "step", "split"):
         raise SettingsError(f'rows must be "all", "step" or "split", got {rows!r}.')
     spec = _checked_model(model, notes)
+    if horizon is None:
+        stages = _checked_stages(stages, data, gamma, notes)
+    elif stages is not None:
+        raise SettingsError("stages is for discounted problems; with a horizon it is given.")
     if training is None:
-        training = Training.discounted() if horizon is None else Training.finite_horizon()
+        training = Training.discounted(stages) if stages else Training.finite_horizon()
     training = _fit_batch(training, data, notes)
     _warn_of(_horizon_remarks(data, horizon, gamma, notes), messages)
     next_table, initial_table = tabulate_for_data(policy, data, draws=action_draws, seed=seed)
@@ -79,7 +82,11 @@ def evaluate(
     _warn_of(_precision_remarks(data, encoder), messages)
 
     generator = np.random.default_rng([seed, 0])
-    plan = _plan(data, gamma, horizon, stages, use, training, generator, notes)
+    share = training.held_out
+    if horizon is not None:
+        plan = finite_horizon_stages(data, horizon, gamma, use, share, generator)
+    else:
+        plan = discounted_stages(data, stages or 1, gamma, use, share, generator)
     initial_inputs, initial_weights = _initial_inputs(data, initial_table, encoder)
     probe = initial_inputs[generator.choice(len(initial_weights), PROBE_INPUTS, p=initial_weights)]
     loop = BellmanLoop(
@@ -139,26 +146,13 @@ def _fit_batch(training: Training, data: Dataset, notes: list[str]) -> Training:
     return replace(training, batch_size=len(data))
 
 
-def _plan(
-    data: Dataset,
-    gamma: float,
-    horizon: int | None,
-    stages: int | None,
-    use: RowUse,
-    training: Training,
-    generator: np.random.Generator,
-    notes: list[str],
-) -> list[Stage]:
-    if horizon is not None:
-        if stages is not None:
-            raise SettingsError("stages is for discounted problems; with a horizon it is given.")
-        return finite_horizon_stages(data, horizon, gamma, use, training.held_out, generator)
+def _checked_stages(stages: int | None, data: Dataset, gamma: float, notes: list[str]) -> int:
     if stages is None:
         stages, reason = number_of_stages(data, gamma)
         notes.append(reason)
-    elif stages < 1:
+    if stages < 1:
         raise SettingsError(f"stages must be at least 1, got {stages}.")
-    return discounted_stages(data, stages, gamma, use, training.held_out, generator)
+    return stages
 
 
 def _initial_inputs(

@@ -7,6 +7,9 @@ import numpy as np
 
 from fle.errors import SettingsError
 
+# Optimiser steps of a discounted fit as a whole.
+TOTAL_STEPS = 40_000
+
 
 @dataclass(frozen=True)
 class Training:
@@ -57,9 +60,20 @@ class Training:
         return cls()
 
     @classmethod
-    def discounted(cls) -> Self:
-        """Many short stages towards a fixed point: one decay, a scale that settles."""
-        return cls(steps=100, decay="fit", frame_tolerance=0.1)
+    def discounted(cls, stages: int) -> Self:
+        """Many short stages towards a fixed point: one decay, light, and a scale that settles.
+
+        The first stage, which sees rewards alone, says little about how smooth returns are, so the
+        weight decay is not chosen by it.
+        """
+        steps = max(100, -(-TOTAL_STEPS // stages))
+        return cls(
+            steps=min(steps, 1500),
+            learning_rate=3e-3,
+            weight_decay=0.03,
+            decay="fit",
+            frame_tolerance=0.1,
+        )
 
     def learning_rates(self, stage: int, stages: int) -> np.ndarray:
         """Learning rate of every step of one stage: a short warm-up, then half a cosine."""

@@ -1,0 +1,88 @@
+"""Imports follow the data: a package sees only those before it."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fle
+
+ROOT = Path(fle.__file__).parent
+# What each part of the package may import from the others.
+ALLOWED = {
+    "errors": set(),
+    "data": {"errors"},
+    "policies": {"errors", "data"},
+    "models": {"errors"},
+    "returns": {"errors"},
+    "tasks": {"errors"},
+    "evaluation": {"errors", "data", "policies", "models", "returns"},
+    "trust": {"errors", "data", "policies", "models", "returns", "evaluation"},
+    "report": {"errors", "data", "policies", "models", "returns", "evaluation", "trust"},
+}
+# May import anything below the command line.
+TOP = {"__init__", "paper", "cli", "__main__"}
+HEAVY = ("torch", "gymnasium", "minari", "ot", "altair", "matplotlib", "pandas", "pyarrow")
+
+
+def part_of(path):
+    return path.relative_to(ROOT).with_suffix("").parts[0]
+
+
+def imported_parts(path):
+    """The parts of fle that a file imports, anywhere in it, with the lines."""
+    package = ("fle", *path.relative_to(ROOT).parent.parts)
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        modules = []
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            module = ".".join(filter(None, [base, node.module]))
+            # `from fle import data` names a part, `from fle.data import Dataset` lies in one.
+            modules = [f"fle.{a.name}" for a in node.names] if module == "fle" else [module]
+        for module in modules:
+            parts = module.split(".")
+            if parts[0] == "fle":
+                yield parts[1] if len(parts) > 1 else "__init__", node.lineno
+
+
+FILES = sorted(path for path in ROOT.rglob("*.py") if part_of(path) not in TOP)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_upward(path):
+    part = part_of(path)
+    assert part in ALLOWED, f"{part} has no place in the layout: add it to ALLOWED and to the design"
+    for imported, line in imported_parts(path):
+        assert imported in ALLOWED[part] | {part}, f"{path}:{line} imports fle.{imported}"
+
+
+def test_the_layout_has_no_cycle():
+    for part, allowed in ALLOWED.items():
+        assert all(part not in ALLOWED[other] for other in allowed)
+
+
+def test_imports_are_found_however_they_are_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("test_layers.ROOT", tmp_path)
+    source = tmp_path / "models" / "new.py"
+    source.parent.mkdir()
+    source.write_text(
+        "import fle\nfrom fle import data\nfrom fle.tasks.lqr import LQR\nfrom ..returns import risk\n"
+        "def later():\n    import fle.evaluation.bellman\n    from . import base\n"
+    )
+    found = dict(imported_parts(source))
+    assert found == {
+        "__init__": 1, "data": 2, "tasks": 3, "returns": 4, "evaluation": 6, "models": 7
+    }
+
+
+def test_import_is_light():
+    """Optional packages are imported where they are used, so that fle runs without them."""
+    code = f"import sys, fle; print(*[name for name in {HEAVY} if name in sys.modules])"
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert answer.stdout.split() == []
