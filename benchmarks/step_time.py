@@ -315,12 +315,11 @@ def main() -> None:
     quick = parser.parse_args().quick
     repetitions, eager_steps = (1, 50) if quick else (9, 200)
 
-    began = os.getloadavg()[0]
+    facts, began = describe(), os.getloadavg()[0]
     lock = Lock()
     python = torch_python()
     eager = None if python is None else EagerLoop(python, lock, eager_steps)
     results = [summarise(record) for record in measure(lock, eager, repetitions)]
-    facts = describe()
     if eager is not None:
         eager.close()
         facts["versions"] = {**facts["versions"], "torch": eager.version}

@@ -55,7 +55,9 @@ FILES = sorted(path for path in ROOT.rglob("*.py") if part_of(path) not in TOP)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_point_upward(path):
     part = part_of(path)
-    assert part in ALLOWED, f"{part} has no place in the layout: add it to ALLOWED and to the design"
+    assert part in ALLOWED, (
+        f"{part} has no place in the layout: add it to ALLOWED and to the design"
+    )
     for imported, line in imported_parts(path):
         assert imported in ALLOWED[part] | {part}, f"{path}:{line} imports fle.{imported}"
 
@@ -75,7 +77,12 @@ def test_imports_are_found_however_they_are_written(tmp_path, monkeypatch):
     )
     found = dict(imported_parts(source))
     assert found == {
-        "__init__": 1, "data": 2, "tasks": 3, "returns": 4, "evaluation": 6, "models": 7
+        "__init__": 1,
+        "data": 2,
+        "tasks": 3,
+        "returns": 4,
+        "evaluation": 6,
+        "models": 7,
     }
 
 

@@ -54,7 +54,9 @@ def cell_masses(result):
         half = 8 * half
     centre = np.asarray(fitted.frame.centre) * unit
     fine = CELLS * PER_CELL
-    axes = [c - h + 2 * h / fine * (np.arange(fine) + 0.5) for c, h in zip(centre, half, strict=True)]
+    axes = [
+        c - h + 2 * h / fine * (np.arange(fine) + 0.5) for c, h in zip(centre, half, strict=True)
+    ]
     points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
     masses = np.exp(law.log_prob(points)) * np.prod(2 * half / fine)
     masses = masses.reshape(CELLS, PER_CELL, CELLS, PER_CELL).sum(axis=(1, 3))

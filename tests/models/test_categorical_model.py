@@ -78,7 +78,9 @@ def test_projection_keeps_the_mean_inside_the_range():
     generator = np.random.default_rng(3)
     mass = generator.dirichlet(np.ones(9))
     points = np.linspace(-1, 1, 9)
-    assert projected(mass, 0.15, 0.7) @ points == pytest.approx(0.15 + 0.7 * mass @ points, abs=1e-5)
+    assert projected(mass, 0.15, 0.7) @ points == pytest.approx(
+        0.15 + 0.7 * mass @ points, abs=1e-5
+    )
 
 
 def test_target_averages_over_next_actions():

@@ -56,9 +56,7 @@ def linear_quadratic_error(n, seed):
 
 def scaled_errors(error):
     """error * sqrt(n) for every n, as a root mean square over seeds."""
-    return [
-        np.sqrt(n * np.mean([error(n, seed) ** 2 for seed in SEEDS])) for n in SIZES
-    ]
+    return [np.sqrt(n * np.mean([error(n, seed) ** 2 for seed in SEEDS])) for n in SIZES]
 
 
 def test_reward_mixture_converges_at_the_parametric_rate():
@@ -136,7 +134,9 @@ def test_reward_mixture_refuses_rewards_on_the_way():
 def test_reward_mixture_refuses_discounting():
     data = fle.Dataset(**SPARSE.offline_data(600, seed=0))
     spec = fle.RewardMixture(SPARSE_LAWS)
-    with pytest.raises(ModelError, match=r"undiscounted updates only, and the discount here is 0\.9"):
+    with pytest.raises(
+        ModelError, match=r"undiscounted updates only, and the discount here is 0\.9"
+    ):
         fle.evaluate(data, SPARSE_POLICY, horizon=3, gamma=0.9, model=spec)
 
 

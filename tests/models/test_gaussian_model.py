@@ -17,9 +17,7 @@ def test_target_moments_by_the_law_of_total_variance():
     # Action a has mean 2a (weights below) and std 0.5. With P(a=1) = 1/4 and P(a=-1) = 3/4 the next
     # return has mean -1 and variance 1/4 + E[(2a)²] - 1 = 1/4 + 4 - 1 = 3.25.
     weights = [[0.0, 0.0], [2.0, 0.0]]
-    model = with_outputs(
-        build(fle.Gaussian(hidden=())), [0.0, softplus_inverse(0.5)], weights
-    )
+    model = with_outputs(build(fle.Gaussian(hidden=())), [0.0, softplus_inverse(0.5)], weights)
     row = transition(0.3, 0.8, probabilities=(0.25, 0.75), next_actions=[1.0, -1.0])
     target = model.prepare(model, row)
     assert np.allclose(target.mean, 0.3 - 0.8, atol=1e-5)

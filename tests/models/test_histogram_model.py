@@ -26,7 +26,12 @@ def test_density_in_one_dimension_by_hand(z, density):
 def test_density_in_two_dimensions_by_hand():
     # Cells of area 1; the first coordinate picks the row.
     model = histogram_with([[0.1, 0.2], [0.3, 0.4]])
-    for z, density in {(-0.5, -0.5): 0.1, (-0.5, 0.5): 0.2, (0.5, -0.5): 0.3, (0.5, 0.5): 0.4}.items():
+    for z, density in {
+        (-0.5, -0.5): 0.1,
+        (-0.5, 0.5): 0.2,
+        (0.5, -0.5): 0.3,
+        (0.5, 0.5): 0.4,
+    }.items():
         log_prob = model.log_prob(jnp.zeros(2), jnp.asarray(z))
         assert float(jnp.exp(log_prob)) == pytest.approx(density, rel=1e-4)
 

@@ -211,7 +211,7 @@ class BellmanLoop:
 
     def _frame(self, number: int, stage: Stage, previous: Fitted) -> Frame:
         """Standardise by the stage's targets, unless they hardly moved."""
-        index = jnp.asarray(self._generator.choice(stage.rows, MEASURED_ROWS))
+        index = jnp.asarray(stage.rows[self._positions(stage.rows, MEASURED_ROWS)])
         d = self._encoder.sizes.returns
         targets = draw_targets(
             previous,
@@ -231,17 +231,19 @@ class BellmanLoop:
         return Frame(jnp.asarray(centre, jnp.float32), jnp.asarray(scale, jnp.float32))
 
     def _batches(self, rows: np.ndarray) -> Int[Array, "steps batch"]:
-        """Positions in `rows` for every step: whole passes in random order, or by weight."""
+        """Positions in `rows` for every step."""
         shape = (self._training.steps, self._training.batch_size)
-        number = shape[0] * shape[1]
+        positions = self._positions(rows, shape[0] * shape[1])
+        return jnp.asarray(positions.reshape(shape).astype(np.int32))
+
+    def _positions(self, rows: np.ndarray, number: int) -> np.ndarray:
+        """Positions in `rows`: whole passes in random order, or draws in proportion to weights."""
         if self._weights is not None:
             weights = self._weights[rows]
-            positions = self._generator.choice(rows.size, number, p=weights / weights.sum())
-        else:
-            passes = -(-number // rows.size)
-            shuffled = [self._generator.permutation(rows.size) for _ in range(passes)]
-            positions = np.concatenate(shuffled)[:number]
-        return jnp.asarray(positions.reshape(shape).astype(np.int32))
+            return self._generator.choice(rows.size, number, p=weights / weights.sum())
+        passes = -(-number // rows.size)
+        shuffled = [self._generator.permutation(rows.size) for _ in range(passes)]
+        return np.concatenate(shuffled)[:number]
 
     def _measure(
         self,

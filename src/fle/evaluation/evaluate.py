@@ -63,6 +63,8 @@ def evaluate(
         progress: told of every stage. Default: a bar on a terminal, nothing in a pipe.
     """
     gamma = _checked_gamma(gamma, horizon)
+    if data.weights is not None and np.any(data.weights == 0):
+        data = data.subset(data.weights > 0)
     notes = list(data.notes)
     messages = list(data.warnings)
     use: RowUse = rows or ("step" if data.steps is not None and horizon is not None else "all")

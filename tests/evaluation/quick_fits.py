@@ -1,0 +1,44 @@
+"""Small problems and short trainings; equal shapes, so that each model is compiled once."""
+
+import numpy as np
+
+import fle
+
+ROWS = 4000
+QUICK = fle.Training(
+    steps=1000, batch_size=250, learning_rate=3e-3, weight_decay=0.0, draws=4, start="fresh"
+)
+# A linear model of one-hot states and actions: fitted Q evaluation, cheap to compile.
+TABLE = fle.Gaussian(std=1.0, hidden=())
+TABLE_TRAINING = fle.Training(steps=300, batch_size=200, learning_rate=0.05, weight_decay=0.0)
+GMM = fle.GMM(hidden=(32, 32))
+
+
+def bandit(rewards, actions=None, **columns):
+    """One state, every episode one step long."""
+    rewards = np.asarray(rewards)
+    n = len(rewards)
+    return fle.Dataset(
+        observations=np.zeros(n, int),
+        actions=np.zeros(n, int) if actions is None else actions,
+        rewards=rewards,
+        next_observations=np.zeros(n, int),
+        terminations=np.ones(n, bool),
+        truncations=np.zeros(n, bool),
+        **columns,
+    )
+
+
+def cycle(n=2000, length=10, ends="truncations", reward=1.0):
+    """States 0, 1, ..., length - 1 in a ring, reward 1; episodes of one round each."""
+    states = np.arange(n) % length
+    last = states == length - 1
+    flags = {"terminations": np.zeros(n, bool), "truncations": np.zeros(n, bool), ends: last}
+    return fle.Dataset(
+        observations=states,
+        actions=np.zeros(n, int),
+        rewards=np.full(n, reward),
+        next_observations=(states + 1) % length,
+        episodes=np.arange(n) // length,
+        **flags,
+    )

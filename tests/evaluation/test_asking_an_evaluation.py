@@ -1,0 +1,159 @@
+"""The questions an Evaluation answers: at one place, at many, at a step, of a vector."""
+
+import numpy as np
+import pytest
+from quick_fits import TABLE, TABLE_TRAINING, bandit, cycle
+
+import fle
+from fle.errors import DataError, ModelError, SettingsError
+from fle.tasks import LQR
+
+CART = LQR.example(horizon=3)
+
+
+@pytest.fixture(scope="module")
+def cart():
+    data = fle.Dataset(**CART.offline_data(1000, seed=0))
+    spec = fle.LinearQuadratic(CART.noise_std)
+    return fle.evaluate(data, CART.target_policy, horizon=3, model=spec)
+
+
+@pytest.fixture(scope="module")
+def ring():
+    return fle.evaluate(cycle(), [1.0], gamma=0.5, stages=8, model=TABLE, training=TABLE_TRAINING)
+
+
+@pytest.fixture(scope="module")
+def two_rewards():
+    """The second reward is the first plus independent noise: N(0, [[1, 1], [1, 2]])."""
+    first, noise = np.random.default_rng(0).standard_normal((2, 4000))
+    data = bandit(np.stack([first, first + noise], axis=1), reward_names=("speed", "energy"))
+    training = fle.Training(steps=600, batch_size=250, learning_rate=1e-2, weight_decay=0.0)
+    spec = fle.GMM(components=2, hidden=(8,))
+    return fle.evaluate(data, [1.0], horizon=1, model=spec, training=training)
+
+
+def test_one_observation_and_action(cart):
+    law = cart.at([0.5, -0.4], [0.3])
+    same = cart.at([[0.5, -0.4]], [[0.3]])
+    assert law.mean() == same.mean()
+    truth = CART.true_mean([[0.5, -0.4]], [[0.3]], 0)[0]
+    # 1000 rows: the bound 2.5 / sqrt(n) of the exact fit.
+    assert law.mean() == pytest.approx(truth, abs=2.5 / np.sqrt(1000))
+    assert law.log_prob(law.mean()) == pytest.approx(
+        -0.5 * np.log(2 * np.pi * CART.true_variance(0)), abs=1e-3
+    )
+
+
+def test_a_scalar_action_of_width_one(cart):
+    assert cart.at([0.5, -0.4], 0.3).mean() == cart.at([0.5, -0.4], [0.3]).mean()
+
+
+def test_a_batch_is_an_equal_mixture(cart):
+    observations = np.array([[1.0, 0.0], [-0.2, 0.1]])
+    both = cart.at(observations, [0.3])
+    single = [cart.at(x, [0.3]) for x in observations]
+    # 5 standard errors of 100,000 draws of the mixture.
+    mean = np.mean([law.mean() for law in single])
+    assert both.mean() == pytest.approx(mean, abs=2 * 5 * both.std() / np.sqrt(1e5))
+    density = np.mean([np.exp(law.log_prob(-0.5)) for law in single])
+    assert np.exp(both.log_prob(-0.5)) == pytest.approx(density, rel=1e-3)
+
+
+def test_steps_of_a_finite_horizon(cart):
+    # Three, two and one reward are still to come.
+    variances = [cart.at([0.5, -0.4], [0.3], step=step).variance() for step in range(3)]
+    expected = [CART.true_variance(step) for step in range(3)]
+    assert np.allclose(variances, expected, rtol=5 * np.sqrt(2 / 1e5))
+
+
+@pytest.mark.parametrize("step", [-1, 3])
+def test_step_outside_the_horizon(cart, step):
+    with pytest.raises(SettingsError, match=rf"from 0 to 2 \(the horizon is 3\), got {step}"):
+        cart.at([0.5, -0.4], [0.3], step=step)
+
+
+def test_step_of_a_discounted_problem(ring):
+    with pytest.raises(SettingsError, match="a discounted problem is the same at every step"):
+        ring.at(0, 0, step=1)
+
+
+@pytest.mark.parametrize(
+    ("observation", "action", "message"),
+    [
+        (
+            [0.5, 0.1, 0.2],
+            [0.3],
+            r"observation must have 2 columns like the data, got shape \(3,\)",
+        ),
+        ([0.5, 0.1], [0.3, 0.4], "action must have 1 columns"),
+        ([0.5, np.nan], [0.3], "observation must be finite"),
+        ([[0.5, 0.1], [0.2, 0.3]], [[0.1], [0.2], [0.3]], "2 observations and 3 actions"),
+    ],
+)
+def test_wrong_vectors(cart, observation, action, message):
+    with pytest.raises(DataError, match=message):
+        cart.at(observation, action)
+
+
+@pytest.mark.parametrize(
+    ("observation", "action", "message"),
+    [
+        (10, 0, "observation must be whole numbers from 0 to 9, got 10"),
+        (-1, 0, "observation must be whole numbers"),
+        (1.5, 0, "observation must be whole numbers"),
+        (0, 1, "action must be whole numbers from 0 to 0, got 1"),
+    ],
+)
+def test_wrong_codes(ring, observation, action, message):
+    with pytest.raises(DataError, match=message):
+        ring.at(observation, action)
+
+
+def test_joint_law_of_vector_returns(two_rewards):
+    returns = two_rewards.returns
+    assert returns.dim == 2
+    # Five standard errors of 4000 rows (false alarm 6e-7), and as much for the fit.
+    error = 2 * 5 / np.sqrt(4000)
+    assert np.allclose(returns.mean(), 0, atol=np.sqrt(2) * error)
+    assert np.allclose(returns.variance(), [1, 2], rtol=np.sqrt(2) * error)
+    assert returns.correlation()[0, 1] == pytest.approx(np.sqrt(0.5), abs=error)
+    # Both below 0: 1/4 + arcsin(rho) / (2 pi) = 1/4 + 1/8.
+    assert returns.probability(below=(0, 0)) == pytest.approx(0.375, abs=error / 2)
+    # At the origin the density is 1 / (2 pi sqrt(det)) with det = 1.
+    assert returns.log_prob([0.0, 0.0]) == pytest.approx(-np.log(2 * np.pi), abs=0.15)
+
+
+def test_marginal_and_scalarized_returns(two_rewards):
+    returns = two_rewards.returns
+    speed = returns.marginal("speed")
+    assert np.array_equal(speed.samples[:, 0], returns.samples[:, 0])
+    # CVaR at 0.1 of a standard normal is -1.755.
+    assert speed.cvar(0.1) == pytest.approx(-1.755, abs=0.2)
+    difference = returns.scalarize([-1, 1])
+    # energy - speed is the noise, of std 1, though energy alone has std 1.41.
+    assert difference.std() == pytest.approx(1.0, abs=0.1)
+    with pytest.raises(ModelError, match="cvar needs a scalar return"):
+        returns.cvar(0.1)
+
+
+def test_projections_have_no_density(two_rewards):
+    with pytest.raises(ModelError, match="no density"):
+        two_rewards.returns.marginal(0).log_prob(0.0)
+
+
+def test_returns_are_the_law_under_the_policy_from_the_start():
+    # States 0 and 1 start three to one; action 1 is taken with 0.25 and pays 4, state 1 pays 8.
+    states, actions = np.arange(2000) % 2, np.arange(2000) // 2 % 2
+    data = fle.Dataset(
+        observations=states,
+        actions=actions,
+        rewards=8.0 * states + 4.0 * actions,
+        next_observations=states,
+        terminations=np.ones(2000, bool),
+        truncations=np.zeros(2000, bool),
+        initial_observations=[0, 0, 0, 1],
+    )
+    result = fle.evaluate(data, [0.75, 0.25], horizon=1, model=TABLE, training=TABLE_TRAINING)
+    # 8 / 4 + 4 / 4 = 3; the draws have std below 10.
+    assert result.returns.mean() == pytest.approx(3.0, abs=0.05 + 5 * 10 / np.sqrt(1e5))

@@ -1,0 +1,149 @@
+"""What `evaluate` decides, says and refuses."""
+
+import numpy as np
+import pytest
+from quick_fits import TABLE, TABLE_TRAINING, bandit, cycle
+
+import fle
+from fle.errors import DataError, FLEWarning, SettingsError
+
+BRIEF = fle.Training(steps=2, batch_size=20, weight_decay=0.0)
+
+
+def run(data=None, **settings):
+    settings = {"model": TABLE, "training": BRIEF, **settings}
+    return fle.evaluate(cycle(100) if data is None else data, [1.0], **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "neither was given"),
+        ({"gamma": -0.1}, r"gamma must lie in \[0, 1\], got -0.1"),
+        ({"gamma": 1.1}, r"gamma must lie in \[0, 1\], got 1.1"),
+        ({"gamma": float("nan")}, r"gamma must lie in \[0, 1\]"),
+        ({"gamma": 1.0}, "gamma = 1 without a horizon"),
+        ({"horizon": 0}, "whole number of at least 1, got 0"),
+        ({"horizon": 2.5}, "whole number of at least 1, got 2.5"),
+        ({"horizon": 3, "stages": 3}, "stages is for discounted problems"),
+        ({"gamma": 0.9, "stages": 0}, "stages must be at least 1, got 0"),
+        ({"gamma": 0.9, "rows": "step"}, "needs a horizon"),
+        ({"gamma": 0.9, "rows": "every"}, 'rows must be "all", "step" or "split", got \'every\''),
+        ({"gamma": 0.9, "model": "gnm"}, "got 'gnm'. Did you mean 'gmm'"),
+        ({"gamma": 0.9, "model": "xyz"}, "one of auto, gmm, histogram, .*; got 'xyz'.$"),
+        ({"horizon": 3, "rows": "step"}, "the data has no step index"),
+        ({"gamma": 0.9, "stages": 51, "rows": "split"}, "100 rows are too few"),
+    ],
+)
+def test_errors_say_what_was_expected_and_what_came(settings, message):
+    with pytest.raises(SettingsError, match=message):
+        run(**settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"steps": 0},
+        {"batch_size": 0},
+        {"learning_rate": 0.0},
+        {"learning_rate": float("nan")},
+        {"draws": 0},
+        {"average": 0.0},
+        {"average": 1.5},
+        {"held_out": 0.0},
+        {"held_out": 1.0},
+        {"frame_tolerance": -1.0},
+        {"decay": "never"},
+        {"start": "again"},
+    ],
+    ids=str,
+)
+def test_training_settings_are_checked(settings):
+    (name,) = settings
+    with pytest.raises(SettingsError, match=f"{name} must be"):
+        fle.Training(**settings)
+
+
+def test_gamma_with_a_horizon_is_stated_and_used():
+    result = run(horizon=3, gamma=0.9, training=TABLE_TRAINING)
+    assert "returns are discounted by 0.9 and end after 3 steps" in result.notes
+    # 1 + 0.9 + 0.81; 5 standard errors of 100,000 draws, and 0.02 for the fit.
+    error = 0.02 + 5 * result.returns.std() / np.sqrt(1e5)
+    assert result.returns.mean() == pytest.approx(2.71, abs=error)
+    assert repr(result).startswith("Evaluation(gamma=0.9, horizon=3, model=Gaussian(std=1.0")
+
+
+def test_notes_state_the_number_of_stages_and_why():
+    # Rewards ±1 have mean 0, so one standard deviation is the size: 0.5^T <= 0.01 from T = 7 on,
+    # and the first stage has discount 0.
+    data = bandit(np.resize([-1.0, 1.0], 100))
+    result = run(data, gamma=0.5)
+    (note,) = (note for note in result.notes if "stages" in note)
+    assert note.startswith("8 stages: gamma^T times the size of the return (")
+    assert "is then below 0.01 standard deviations" in note
+    assert len(result.records) == 8
+    # A discounted problem keeps only the last fit.
+    assert len(result.fits) == 1
+
+
+def test_more_stages_where_the_return_is_large_against_its_spread():
+    offset = bandit(np.resize([99.0, 101.0], 100))
+    # 0.5^T * 100 * sqrt(3) <= 0.01 by independent rewards, 0.5^T * 100 <= 0.01 by the observed
+    # returns: log2(1e4) = 13.3, so 14 and the first.
+    assert len(run(offset, gamma=0.5).records) == 15
+
+
+def test_gamma_zero_is_one_stage():
+    result = run(gamma=0.0)
+    assert "gamma = 0: the return is the reward, one stage" in result.notes
+    assert len(result.records) == 1
+
+
+def test_given_stages_are_used():
+    assert len(run(gamma=0.9, stages=4).records) == 4
+
+
+def test_automatic_model_is_named():
+    training = fle.Training(steps=1, batch_size=10, weight_decay=0.0)
+    result = fle.evaluate(cycle(100), [1.0], horizon=1, training=training)
+    assert isinstance(result.model, fle.GMM)
+    assert any(note.startswith("model: GMM") for note in result.notes)
+
+
+def test_batch_is_capped_at_the_rows_there_are():
+    result = run(horizon=1, training=fle.Training(steps=2, batch_size=500, weight_decay=0.0))
+    assert "batch size 100: all rows there are" in result.notes
+
+
+def test_horizon_beyond_the_longest_episode_warns_with_its_share():
+    # 10 of 40 steps were seen.
+    with pytest.warns(FLEWarning, match="longest logged episode has 10: 75% of the horizon"):
+        result = run(horizon=40)
+    assert any("75%" in message for message in result.warnings)
+
+
+def test_horizon_beyond_the_end_does_not_warn_where_episodes_terminate():
+    assert run(cycle(100, ends="terminations"), horizon=40).warnings == ()
+
+
+def test_step_without_rows_is_an_error_with_the_range():
+    data = cycle(100).with_steps()
+    with pytest.raises(DataError, match="Step 10 .* has 0 rows .* go from 0 to 9"):
+        run(data, horizon=11)
+
+
+def test_large_offset_warns_of_single_precision():
+    rewards = 1e8 + np.random.default_rng(0).standard_normal(100)
+    with pytest.warns(FLEWarning, match="single precision"):
+        run(bandit(rewards), horizon=1)
+
+
+def test_initial_observations_are_needed():
+    data = cycle(100)
+    columns = {
+        name: getattr(data, name)[::-1]
+        for name in ("observations", "actions", "rewards", "next_observations")
+    }
+    loose = fle.Dataset(**columns, truncations=np.zeros(100, bool))
+    with pytest.raises(DataError, match="no initial observations"):
+        run(loose, gamma=0.5)

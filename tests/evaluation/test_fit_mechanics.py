@@ -1,0 +1,142 @@
+"""How a fit runs: compiled once, repeatable, stopped where it fails."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from quick_fits import TABLE, cycle
+
+import fle
+from fle.errors import TrainingError
+from fle.models.gmm import GMMModel
+
+TRACES = []
+
+
+class CountedGMMModel(GMMModel):
+    """A mixture that notes each time its loss is traced: Python runs only then."""
+
+    def loss(self, inputs, target):
+        TRACES.append(1)
+        return super().loss(inputs, target)
+
+
+@dataclass(frozen=True)
+class CountedGMM(fle.GMM):
+    def build(self, sizes, generator):
+        model = super().build(sizes, generator)
+        return CountedGMMModel(model.network, model.components, model.return_dim, model.scale_floor)
+
+
+def traces(batch_size, **problem):
+    """How often the loss was traced in one fit. Another batch size is another compilation."""
+    TRACES.clear()
+    training = fle.Training(steps=4, batch_size=batch_size, weight_decay=0.0)
+    spec = CountedGMM(components=2, hidden=(4,))
+    fle.evaluate(problem.pop("data", cycle(200)), [1.0], model=spec, training=training, **problem)
+    return len(TRACES)
+
+
+def test_one_compilation_whatever_the_number_of_stages():
+    few = traces(20, gamma=0.9, stages=3)
+    many = traces(21, gamma=0.9, stages=8)
+    assert few == many
+    # Once for the value and its gradient, and once more at most for a scan's types.
+    assert 1 <= few <= 4
+    # A second fit of the same shapes compiles nothing at all.
+    assert traces(21, gamma=0.5, stages=5) == 0
+
+
+def test_one_compilation_for_a_finite_horizon_too():
+    reference = traces(22, horizon=2)
+    assert traces(23, horizon=9) == reference
+    # Steps with unequal numbers of rows: episodes of lengths 10 and 4.
+    data = cycle(200).with_steps()
+    kept = (data.episodes % 2 == 0) | (data.steps < 4)
+    assert traces(24, horizon=10, data=data.subset(kept)) == reference
+
+
+def small_fit(seed, **settings):
+    training = fle.Training(steps=20, batch_size=50, weight_decay=0.0)
+    data = cycle(200)
+    noisy = np.random.default_rng(0).normal(size=(200, 1))
+    object.__setattr__(data, "rewards", noisy)
+    spec = fle.GMM(components=2, hidden=(4,))
+    return fle.evaluate(
+        data, [1.0], horizon=2, model=spec, training=training, seed=seed, **settings
+    )
+
+
+def test_the_same_seed_gives_identical_results():
+    first, second = small_fit(3), small_fit(3)
+    assert np.array_equal(first.returns.samples, second.returns.samples)
+    for a, b in zip(first.records, second.records, strict=True):
+        assert (a.loss, a.held_out_loss) == (b.loss, b.held_out_loss)
+        assert np.array_equal(a.cvar, b.cvar)
+
+
+def test_another_seed_gives_other_results():
+    first, second = small_fit(3), small_fit(4)
+    assert not np.array_equal(first.returns.samples, second.returns.samples)
+    assert first.records[0].loss != second.records[0].loss
+
+
+def test_loss_that_is_not_a_number_stops_the_fit_and_names_the_stage():
+    training = fle.Training(steps=5, batch_size=50, learning_rate=1e30, weight_decay=0.0)
+    calls = []
+
+    class Recorder:
+        def start(self, stages, title):
+            calls.append("start")
+
+        def advance(self, stage, loss):
+            calls.append("advance")
+
+        def finish(self):
+            calls.append("finish")
+
+    with pytest.raises(TrainingError, match=r"stage 1 of 3 .* learning rate \(now 1e\+30\)"):
+        fle.evaluate(
+            cycle(200),
+            [1.0],
+            horizon=3,
+            model=fle.Gaussian(hidden=(4,)),
+            training=training,
+            progress=Recorder(),
+        )
+    # The line of a progress bar is left in any case.
+    assert calls == ["start", "finish"]
+
+
+def test_learning_rate_falls_over_a_stage_or_over_the_fit():
+    by_stage = fle.Training(steps=200, learning_rate=1.0)
+    rates = by_stage.learning_rates(3, 5)
+    # Warm-up over 100 steps times half a cosine: at step 100 of 200 that is 1/2.
+    assert rates[100] == pytest.approx(0.5)
+    assert rates[0] == pytest.approx(0.01)
+    assert rates[-1] < 1e-3
+    assert np.array_equal(rates, by_stage.learning_rates(0, 5))
+    over_fit = fle.Training(steps=200, learning_rate=1.0, decay="fit")
+    whole = np.concatenate([over_fit.learning_rates(stage, 5) for stage in range(5)])
+    # Step 500 of 1000.
+    assert whole[500] == pytest.approx(0.5)
+    assert np.all(np.diff(whole[100:]) <= 0)
+
+
+def test_average_is_that_of_the_last_steps():
+    # Four of eight steps: a running mean with weights 1, 1/2, 1/3, 1/4 from the fifth step on.
+    rates = fle.Training(steps=8, average=0.5).average_rates()
+    assert np.allclose(rates, [1, 1, 1, 1, 1, 1 / 2, 1 / 3, 1 / 4])
+    value = 0.0
+    for step, rate in enumerate(rates):
+        value += rate * (step - value)
+    # The mean of steps 4, 5, 6, 7.
+    assert value == pytest.approx(5.5)
+
+
+def test_constant_rewards_are_no_trouble():
+    training = fle.Training(steps=300, batch_size=200, learning_rate=0.05, weight_decay=0.0)
+    result = fle.evaluate(cycle(2000, reward=0.0), [1.0], horizon=3, model=TABLE, training=training)
+    assert np.isfinite(result.returns.samples).all()
+    # All rewards are 0: there is no scale but 1, of which the fit may miss 0.02.
+    assert result.returns.mean() == pytest.approx(0, abs=0.02 + 5 / np.sqrt(1e5))
