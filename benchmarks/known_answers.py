@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 import numpy as np
-from environment import describe
 
 import fle
+from environment import describe
 from fle.returns import sampling_floor, total_variation_from_samples
 from fle.tasks import LQR, CombinationLock
 

@@ -1,4 +1,4 @@
-"""An evaluation from end to end: a cart pushed by a noisy policy, judged from noisier logs.
+"""An evaluation from end to end: a lock opened by a careful policy, judged from random logs.
 
 The policy never ran when the data was logged, yet its whole return distribution comes out, and is
 shown beside the truth from simulation.

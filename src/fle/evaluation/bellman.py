@@ -112,7 +112,9 @@ class BellmanLoop:
     def _fit(
         self, number: int, stages: int, stage: Stage, previous: Fitted
     ) -> tuple[Fitted, float]:
-        frame = self._frame(number, stage, previous)
+        frame = previous.frame
+        if not self._training.frame_is_settled(number, stages):
+            frame = self._frame(number, stage, previous)
         if isinstance(previous.model, ExactModel):
             return self._fit_exactly(stage, previous, frame)
         if not isinstance(previous.model, GradientModel):

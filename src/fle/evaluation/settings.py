@@ -69,11 +69,17 @@ class Training:
         steps = max(100, -(-TOTAL_STEPS // stages))
         return cls(
             steps=min(steps, 1500),
-            learning_rate=3e-3,
+            learning_rate=5e-3,
             weight_decay=0.03,
             decay="fit",
             frame_tolerance=0.1,
         )
+
+    def frame_is_settled(self, stage: int, stages: int) -> bool:
+        """Whether the frame stays as it is: once the learning rate has fallen, a model could no
+        longer follow a change of units.
+        """
+        return self.decay == "fit" and stage > stages // 2
 
     def learning_rates(self, stage: int, stages: int) -> np.ndarray:
         """Learning rate of every step of one stage: a short warm-up, then half a cosine."""
