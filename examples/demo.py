@@ -109,15 +109,14 @@ def save_chart(estimate: fle.ReturnDistribution, truth: fle.ReturnDistribution) 
         for z, p in zip(points, np.exp(estimate.log_prob(points)), strict=True)
     ]
     bars = [
-        {"from": float(low), "to": float(high), "density": float(height)}
-        for low, high, height in zip(edges[:-1], edges[1:], heights, strict=True)
+        {"return": float(low), "density": float(height)}
+        for low, height in zip(edges[:-1], heights, strict=True)
     ]
     chart = altair.layer(
         altair.Chart(altair.Data(values=bars))
-        .mark_bar(color="#c9d3dd")
+        .mark_area(color="#c9d3dd", interpolate="step-after")
         .encode(
-            x=altair.X("from:Q", title="return"),
-            x2="to:Q",
+            x=altair.X("return:Q", title="return", scale=altair.Scale(domain=[-1.6, 1.6])),
             y=altair.Y("density:Q", title="density"),
         ),
         altair.Chart(altair.Data(values=curve))

@@ -209,6 +209,9 @@ class Linear:
         )
 
 
+TABULAR = Tabular()
+
+
 @dataclass(frozen=True)
 class Case:
     """A model for rewards `scale * r + shift`, its world, and how much of a law it can tell.
@@ -217,7 +220,7 @@ class Case:
     """
 
     spec: Callable[[float, float], Any]
-    world: Any = Tabular()
+    world: Any = TABULAR
     knows: Literal["law", "moments", "mean"] = "law"
     density: bool = True
     bounded: bool = False

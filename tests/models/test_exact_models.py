@@ -64,7 +64,7 @@ def test_reward_mixture_converges_at_the_parametric_rate():
     # A weight at one pair is an average over n / 18 rows (3 steps, 6 pairs) of numbers in [0, 1],
     # of variance at most 1/4, in two stages: error * sqrt(n) <= sqrt(18 * 2 / 4) = 3 for the pair.
     assert max(scaled) < 3
-    # Each is a root mean square over 3 seeds with about 12 free numbers: 36 degrees of freedom, so a
+    # Each is a root mean square over 3 seeds with about 12 free numbers: 36 degrees of freedom, a
     # relative error of 0.12. A factor 2 between two of them is 4 deviations: false alarm 1e-4.
     assert max(scaled) < 2 * min(scaled)
 
@@ -125,7 +125,7 @@ def test_linear_quadratic_discounted():
 def test_reward_mixture_refuses_rewards_on_the_way():
     columns = SPARSE.offline_data(600, seed=0)
     columns["rewards"] = np.ones(600)
-    with pytest.raises(ModelError, match="only at the end: row .* has reward 1"):
+    with pytest.raises(ModelError, match=r"only at the end: row .* has reward 1"):
         fle.evaluate(
             fle.Dataset(**columns), SPARSE_POLICY, horizon=3, model=fle.RewardMixture(SPARSE_LAWS)
         )

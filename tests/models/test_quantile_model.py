@@ -9,7 +9,7 @@ from fle.models.quantile import WeightedPoints
 
 
 def test_huber_loss_by_hand():
-    # Points 0 and 2 at levels 1/4 and 3/4, threshold 1, target points 0.5 and 3 of weights 0.4, 0.6.
+    # Points 0 and 2 at levels 1/4 and 3/4, threshold 1, targets 0.5 and 3 of weights 0.4 and 0.6.
     # Errors of point 0: 0.5 (inside, 0.125) and 3 (outside, 2.5), both above: tilt 1/4.
     #   1/4 (0.4 * 0.125 + 0.6 * 2.5) = 0.3875
     # Errors of point 2: -1.5 (outside, 1.0, below: tilt 1/4) and 1 (the edge, 0.5, tilt 3/4).
