@@ -4,6 +4,7 @@ A new model joins by one line in `contract_models.CASES`. Fits are shared: each 
 questions of the same few results.
 """
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -136,28 +137,47 @@ def test_order_of_rows_does_not_matter(name):
     assert wasserstein(shuffled.samples, plain.samples) < 0.06 * plain.std()
 
 
-# The known noise of the two models that know it, and a share of the spread of returns for the rest:
-# a mixture's least std is 0.01 of it a stage, a grid's cell 0.022, and training stops early.
+# The std that two models are told: that of a law, and that of four rewards.
 KNOWN_NOISE = {"reward-mixture": MIXTURE_STD, "linear-quadratic": 2 * LINEAR_STD}
-POINT_MASS = 0.15
 
 
-@every_model
-def test_deterministic_chain_gives_a_point_mass(name):
+def chain_laws(name, training):
+    """The spread of returns over the states of a chain; its laws and their means."""
     problem, case = CASES[name].world.chain(), CASES[name]
     result = fle.evaluate(
         problem.data,
         problem.policy,
         horizon=problem.horizon,
         model=case.spec(1.0, 0.0),
-        training=TRAINING,
+        training=training,
     )
-    spread = problem.returns.std()
-    for observation, action, mean in problem.queries:
-        law = result.at(observation, action)
-        assert abs(law.mean() - mean) < 0.05 * spread
-        if case.knows != "mean":
-            assert law.std() < KNOWN_NOISE.get(name, 0) * 1.02 + POINT_MASS * spread
+    laws = [(result.at(observation, action), mean) for observation, action, mean in problem.queries]
+    return problem.returns.std(), laws
+
+
+@every_model
+def test_deterministic_chain_gives_a_point_mass(name):
+    spread, laws = chain_laws(name, TRAINING)
+    for law, mean in laws:
+        # Measured over seeds: 0.03 for the mixture, whose last 1% of stray weight goes slowly, and
+        # 0.003 for the others.
+        assert abs(law.mean() - mean) < 0.1 * spread
+        if CASES[name].knows != "mean":
+            # A mixture's least std is 0.01 of the spread a stage, a grid's cell 0.02: 0.05 in all
+            # for four stages. Twice that for the bulk; the std also sees the stray weight.
+            bulk = np.subtract(*law.quantile([0.95, 0.05])) / 3.29
+            noise = 1.02 * KNOWN_NOISE.get(name, 0)
+            assert bulk < noise + 0.1 * spread
+            assert law.std() < noise + 0.35 * spread
+
+
+@pytest.mark.xfail(
+    strict=True, reason="parameters of the previous stage are taken over into another frame"
+)
+def test_deterministic_chain_from_the_previous_parameters():
+    spread, laws = chain_laws("gaussian", replace(TRAINING, start="previous"))
+    for law, mean in laws:
+        assert abs(law.mean() - mean) < 0.1 * spread
 
 
 @every_model

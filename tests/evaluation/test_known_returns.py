@@ -55,8 +55,8 @@ def finite_horizon(request):
 def test_finite_horizon_law(finite_horizon):
     support, pmf = empirical_mdp().policy_pmf(POLICY)
     ours = nearest_pmf(finite_horizon.returns.samples[:, 0], support)
-    # 5% of the rows are held out, which moves the truth by about 0.01; the rest is for training and,
-    # with atoms, for the projection's diffusion.
+    # 5% of the rows are held out, which moves the truth by about 0.01; the rest is for training
+    # and, with atoms, for the projection's diffusion.
     assert 0.5 * np.abs(ours - pmf).sum() < 0.08
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from quick_fits import TABLE, TABLE_TRAINING, bandit
+from quick_fits import TABLE, TABLE_TRAINING, bandit, cycle
 
 import fle
 from fle.evaluation.stages import discounted_stages, finite_horizon_stages
@@ -98,9 +98,6 @@ def test_split_evaluates():
     assert result.returns.mean() == pytest.approx(5.25 * 1.5, abs=0.65)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="BellmanLoop._frame standardises by rows picked without their weights"
-)
 def test_weight_zero_removes_a_row():
     actions = np.arange(2000) % 2
     rewards = 1.0 * actions
@@ -112,6 +109,18 @@ def test_weight_zero_removes_a_row():
     assert result.at(0, 0).mean() == pytest.approx(0, abs=0.05)
     assert result.at(0, 1).mean() == pytest.approx(1, abs=0.05)
     assert result.returns.std() == pytest.approx(0.5, abs=0.05)
+
+
+@pytest.mark.xfail(
+    strict=True, reason="number_of_stages asks for observed returns, which need whole episodes"
+)
+@pytest.mark.parametrize("how", ["subset", "weights"])
+def test_discounted_problem_with_rows_left_out_of_episodes(how):
+    data, kept = cycle(200), np.arange(200) % 3 > 0
+    data = data.subset(kept) if how == "subset" else data.with_weights(kept * 1.0)
+    training = fle.Training(steps=2, batch_size=20, weight_decay=0.0)
+    result = fle.evaluate(data, [1.0], gamma=0.5, model=TABLE, training=training)
+    assert any("stages" in note for note in result.notes)
 
 
 def test_whole_weights_equal_repeated_rows():
