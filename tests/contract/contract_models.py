@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -230,6 +231,7 @@ def _always(spec: Any) -> Callable[[float, float], Any]:
     return lambda scale, shift: spec
 
 
+@cache
 def _known_laws(scale: float, shift: float) -> fle.RewardMixture:
     laws = [stats.norm(scale * mean + shift, scale * MIXTURE_STD) for mean in MIXTURE_MEANS]
     return fle.RewardMixture(tuple(laws))

@@ -12,6 +12,7 @@ from fle.evaluation.bellman import BellmanLoop
 from fle.evaluation.encoding import Encoder
 from fle.evaluation.evaluation import Evaluation
 from fle.evaluation.progress import Progress, default_progress
+from fle.evaluation.remarks import data_remarks
 from fle.evaluation.settings import Training
 from fle.evaluation.stages import (
     RowUse,
@@ -78,10 +79,11 @@ def evaluate(
     if training is None:
         training = Training.discounted(stages) if stages else Training.finite_horizon()
     training = _fit_batch(training, data, notes)
-    _warn_of(_horizon_remarks(data, horizon, gamma, notes), messages)
+    if horizon is not None and gamma < 1:
+        notes.append(f"returns are discounted by {gamma:g} and end after {horizon} steps")
     next_table, initial_table = tabulate_for_data(policy, data, draws=action_draws, seed=seed)
     encoder = Encoder.standardising(data) if spec.standardised else Encoder.raw(data)
-    _warn_of(_precision_remarks(data, encoder), messages)
+    _warn_of(data_remarks(data, encoder, horizon), messages)
 
     generator = np.random.default_rng([seed, 0])
     share = training.held_out
@@ -166,38 +168,6 @@ def _initial_inputs(
     weights = table.probabilities.reshape(-1) / len(table)
     likely = weights > 0
     return encoder.inputs(observations[likely], actions[likely]), weights[likely]
-
-
-def _horizon_remarks(
-    data: Dataset, horizon: int | None, gamma: float, notes: list[str]
-) -> list[str]:
-    if horizon is None:
-        return []
-    if gamma < 1:
-        notes.append(f"returns are discounted by {gamma:g} and end after {horizon} steps")
-    if data.episodes is None or not np.any(data.truncations):
-        return []
-    lengths = np.bincount(data.episodes)
-    if horizon <= lengths.max():
-        return []
-    share = 1 - lengths.max() / horizon
-    return [
-        f"The horizon is {horizon} steps and the longest logged episode has {lengths.max()}: "
-        f"{share:.0%} of the horizon is extrapolated from earlier steps."
-    ]
-
-
-def _precision_remarks(data: Dataset, encoder: Encoder) -> list[str]:
-    exact = data.rewards / encoder.reward_unit
-    error = np.abs(exact - exact.astype(np.float32)).max(axis=0) * encoder.reward_unit
-    spread = data.rewards.std(axis=0)
-    lost = (error > 1e-3 * spread) & (spread > 0)
-    return [
-        f"{name}: single precision changes it by up to {e:.3g}, which is {e / s:.1%} of its "
-        "standard deviation. Subtract a constant from the reward if it has a large offset."
-        for name, e, s, bad in zip(data.reward_names, error, spread, lost, strict=True)
-        if bad
-    ]
 
 
 def _warn_of(remarks: list[str], messages: list[str]) -> None:
