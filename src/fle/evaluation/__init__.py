@@ -1,9 +1,9 @@
 """Bellman targets, the optimiser loop, the Bellman loop, and `fle.evaluate`."""
 
-from fle.evaluation.bellman import StageRecord
 from fle.evaluation.evaluate import evaluate
 from fle.evaluation.evaluation import Evaluation
 from fle.evaluation.progress import Progress, Silent, TerminalBar
+from fle.evaluation.records import StageRecord
 from fle.evaluation.settings import Training
 
 __all__ = [

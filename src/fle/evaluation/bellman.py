@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import equinox as eqx
 import jax
@@ -23,6 +22,7 @@ from fle.evaluation.optimise import (
     with_parameters,
 )
 from fle.evaluation.progress import Progress
+from fle.evaluation.records import StageRecord
 from fle.evaluation.settings import Training
 from fle.evaluation.stages import Stage
 from fle.models.base import TINY, DensityModel, ExactModel, GradientModel, ModelSpec
@@ -35,27 +35,6 @@ RISK_LEVEL = 0.1
 WEIGHT_DECAYS = (0.03, 0.3)
 TOLERATED_OVERFITTING = 0.03
 LEAST_ROWS = 200
-
-
-@dataclass(frozen=True)
-class StageRecord:
-    """What a stage reached, in the units of the rewards.
-
-    held_out_loss: mean negative log likelihood of fresh targets on rows not trained on (the
-        model's own loss where it has no density).
-    mean, std, cvar: of the returns from the initial states, or, in a time-dependent problem, from
-        the rows of the stage's step; cvar at level 0.1, one a coordinate.
-    """
-
-    stage: int
-    step: int | None
-    discount: float
-    loss: float
-    held_out_loss: float
-    mean: np.ndarray
-    std: np.ndarray
-    cvar: np.ndarray
-    seconds: float
 
 
 class BellmanLoop:

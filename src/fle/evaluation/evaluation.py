@@ -11,8 +11,8 @@ import numpy.typing as npt
 from jaxtyping import Array, Float
 
 from fle.errors import DataError, SettingsError
-from fle.evaluation.bellman import StageRecord
 from fle.evaluation.encoding import Encoder, Fitted
+from fle.evaluation.records import StageRecord
 from fle.models.base import TINY, DensityModel, ModelSpec, ReturnModel
 from fle.returns import ReturnDistribution
 
