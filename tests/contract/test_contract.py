@@ -171,9 +171,6 @@ def test_deterministic_chain_gives_a_point_mass(name):
             assert law.std() < noise + 0.35 * spread
 
 
-@pytest.mark.xfail(
-    strict=True, reason="parameters of the previous stage are taken over into another frame"
-)
 def test_deterministic_chain_from_the_previous_parameters():
     spread, laws = chain_laws("gaussian", replace(TRAINING, start="previous"))
     for law, mean in laws:

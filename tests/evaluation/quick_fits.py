@@ -29,15 +29,18 @@ def bandit(rewards, actions=None, **columns):
     )
 
 
-def cycle(n=2000, length=10, ends="truncations", reward=1.0):
-    """States 0, 1, ..., length - 1 in a ring, reward 1; episodes of one round each."""
+def cycle(n=2000, length=10, ends="truncations", noise=0.1):
+    """States 0, 1, ..., length - 1 in a ring; episodes of one round each.
+
+    Rewards are 1 + noise and 1 - noise in every other episode, hence 1 on average in every state.
+    """
     states = np.arange(n) % length
     last = states == length - 1
     flags = {"terminations": np.zeros(n, bool), "truncations": np.zeros(n, bool), ends: last}
     return fle.Dataset(
         observations=states,
         actions=np.zeros(n, int),
-        rewards=np.full(n, reward),
+        rewards=np.where(np.arange(n) // length % 2, 1 - noise, 1 + noise),
         next_observations=(states + 1) % length,
         episodes=np.arange(n) // length,
         **flags,

@@ -67,8 +67,9 @@ def test_training_settings_are_checked(settings):
 def test_gamma_with_a_horizon_is_stated_and_used():
     result = run(horizon=3, gamma=0.9, training=TABLE_TRAINING)
     assert "returns are discounted by 0.9 and end after 3 steps" in result.notes
-    # 1 + 0.9 + 0.81; 5 standard errors of 100,000 draws, and 0.02 for the fit.
-    error = 0.02 + 5 * result.returns.std() / np.sqrt(1e5)
+    # 1 + 0.9 + 0.81. Five rows are held out, at most one in ten of a state's, each 0.1 off: 0.03.
+    # 0.02 for the fit, and 5 standard errors of 100,000 draws.
+    error = 0.05 + 5 * result.returns.std() / np.sqrt(1e5)
     assert result.returns.mean() == pytest.approx(2.71, abs=error)
     assert repr(result).startswith("Evaluation(gamma=0.9, horizon=3, model=Gaussian(std=1.0")
 

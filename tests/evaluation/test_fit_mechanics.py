@@ -7,7 +7,7 @@ import pytest
 from quick_fits import TABLE, TABLE_TRAINING, cycle
 
 import fle
-from fle.errors import TrainingError
+from fle.errors import FLEWarning, TrainingError
 from fle.models.gmm import GMMModel
 
 TRACES = []
@@ -130,8 +130,14 @@ def test_average_is_that_of_the_last_steps():
     assert value == pytest.approx(5.5)
 
 
-def test_constant_rewards_are_no_trouble():
-    result = fle.evaluate(cycle(reward=0.0), [1.0], horizon=3, model=TABLE, training=TABLE_TRAINING)
+@pytest.mark.parametrize("size", [0.0, 1.0])
+def test_constant_rewards_are_no_trouble(size):
+    data = cycle(noise=0.0)
+    object.__setattr__(data, "rewards", size * data.rewards)
+    with pytest.warns(FLEWarning, match="point mass"):
+        result = fle.evaluate(data, [1.0], horizon=3, model=TABLE, training=TABLE_TRAINING)
     assert np.isfinite(result.returns.samples).all()
-    # All rewards are 0: there is no scale but 1, of which the fit may miss 0.02.
-    assert result.returns.mean() == pytest.approx(0, abs=0.02 + 5 / np.sqrt(1e5))
+    # A constant's scale is a hundredth of its size, and 1 where it is 0: of that, 0.02 for the fit
+    # and 5 standard errors of 100,000 draws.
+    scale = 0.03 if size else 1.0
+    assert abs(result.returns.mean() - 3 * size) < scale * (0.02 + 5 / np.sqrt(1e5))

@@ -111,9 +111,6 @@ def test_weight_zero_removes_a_row():
     assert result.returns.std() == pytest.approx(0.5, abs=0.05)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="number_of_stages asks for observed returns, which need whole episodes"
-)
 @pytest.mark.parametrize("how", ["subset", "weights"])
 def test_discounted_problem_with_rows_left_out_of_episodes(how):
     data, kept = cycle(200), np.arange(200) % 3 > 0

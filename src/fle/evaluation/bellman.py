@@ -261,15 +261,18 @@ class BellmanLoop:
         model, frame = fitted
         discount, key = jnp.float32(stage.discount), self._next_key()
         sizes, draws = self._encoder.sizes, self._training.draws
-        if isinstance(model, DensityModel):
+        if isinstance(model, GradientModel):
+            update = Update(model, previous, frame, self._rows, discount, sizes, draws)
+            loss = float(mean_loss(update, index, key))
+        elif isinstance(model, DensityModel):
             targets = draw_targets(previous, frame, self._rows, index, discount, key, sizes=sizes)
-            log_prob = log_density(model, row_inputs(self._rows, index, sizes), targets)
-            unit = np.asarray(frame.scale) * self._encoder.reward_unit
-            return float(-jnp.mean(log_prob)) + float(np.log(unit).sum())
-        if not isinstance(model, GradientModel):
+            inputs = row_inputs(self._rows, index, sizes)
+            loss = -float(jnp.mean(log_density(model, inputs, targets)))
+        else:
             return np.nan
-        update = Update(model, previous, frame, self._rows, discount, sizes, draws)
-        return float(mean_loss(update, index, key))
+        if isinstance(model, DensityModel):
+            loss += float(np.log(np.asarray(frame.scale) * self._encoder.reward_unit).sum())
+        return loss
 
     def _fresh_parameters(self) -> Float[Array, " p"]:
         return parameters_of(self._spec.build(self._encoder.sizes, self._generator))

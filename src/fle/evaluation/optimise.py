@@ -12,7 +12,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from fle.evaluation.encoding import Fitted, Frame, Rows, row_inputs, transitions
 from fle.models.base import GradientModel, ReturnModel, Sizes, Transition, draw_updates, next_laws
 
-ADAM = optax.scale_by_adam()
+# A model narrowed to a point mass starts its next stage with enormous gradients; unclipped, Adam
+# would remember them for a thousand steps and hardly move.
+ADAM = optax.chain(optax.clip_by_global_norm(5.0), optax.scale_by_adam())
 # Targets are drawn for blocks of about this many numbers: enough for efficient matrix products,
 # few enough to stay in the cache.
 BLOCK_NUMBERS = 1_000_000

@@ -97,7 +97,7 @@ def _mean_to_std(data: Dataset, gamma: float) -> float:
     # Of independent rewards: mean / (1 - gamma) against std / sqrt(1 - gamma²).
     independent = mean * math.sqrt((1 + gamma) / (1 - gamma)) / np.maximum(std, 1e-30)
     ratios = independent
-    if data.episodes is not None:
+    if data.episodes is not None and data.whole_episodes:
         returns, _ = data.observed_returns(gamma)
         if len(returns) >= 20:
             spread = returns.std(axis=0)

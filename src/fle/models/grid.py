@@ -10,13 +10,16 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from fle.models.base import (
+    DensityModel,
     FrameRule,
     GradientModel,
-    LikelihoodModel,
+    NextLaws,
     Sizes,
     Transition,
     candidate_outputs,
+    draw_updates,
     grid_cells,
+    next_laws,
     pick,
     range_frame,
 )
@@ -25,10 +28,10 @@ from fle.models.network import Network
 CELL_LIMIT = 20_000
 
 
-class HistogramModel(LikelihoodModel):
-    """Piecewise-uniform density on bins^d equal cells of [-1, 1]^d.
+class HistogramModel(GradientModel, DensityModel):
+    """Piecewise-uniform density on bins^d equal cells of [-1, 1]^d, and zero outside.
 
-    A target outside the range counts for the nearest edge cell.
+    In training a target outside the range counts for the nearest edge cell.
     """
 
     network: Network
@@ -40,6 +43,27 @@ class HistogramModel(LikelihoodModel):
         """One number picks the cell, d place the return in it."""
         return 1 + self.return_dim
 
+    @property
+    def target_noise_size(self) -> int:
+        """One number picks the actions, the rest draw the returns."""
+        return 1 + self.noise_size
+
+    def prepare(self, previous: Self, transition: Transition) -> NextLaws:
+        """The previous model's cells at all candidate next actions."""
+        return next_laws(previous, transition)
+
+    def target(
+        self, prepared: NextLaws, uniforms: Float[Array, " noise"], draws: int
+    ) -> Float[Array, "draws d"]:
+        """Draws of r + discount * y."""
+        return draw_updates(self, prepared, uniforms, draws)
+
+    def loss(
+        self, inputs: Float[Array, " inputs"], target: Float[Array, "draws d"]
+    ) -> Float[Array, ""]:
+        """Negative log likelihood of the draws, moved into the range."""
+        return -jnp.mean(jax.vmap(lambda z: self.log_prob(inputs, jnp.clip(z, -1, 1)))(target))
+
     def log_prob(
         self, inputs: Float[Array, " inputs"], returns: Float[Array, " d"]
     ) -> Float[Array, ""]:
@@ -47,7 +71,9 @@ class HistogramModel(LikelihoodModel):
         cell = jnp.clip(jnp.floor((returns + 1) / 2 * self.bins), 0, self.bins - 1).astype(int)
         place = jnp.ravel_multi_index(tuple(cell), (self.bins,) * self.return_dim, mode="clip")
         logits = self.network(inputs)
-        return logits[place] - jax.nn.logsumexp(logits) - self.return_dim * np.log(2 / self.bins)
+        volume = self.return_dim * np.log(2 / self.bins)
+        inside = jnp.all(jnp.abs(returns) <= 1)
+        return jnp.where(inside, logits[place] - jax.nn.logsumexp(logits) - volume, -jnp.inf)
 
     def condition(self, inputs: Float[Array, " inputs"]) -> Float[Array, " cells"]:
         """Cumulative mass of the cells, last coordinate fastest."""
