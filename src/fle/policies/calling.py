@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fle.errors import PolicyError
+from fle.errors import FLEError, PolicyError
 from fle.policies.kinds import Array
 
 
@@ -21,6 +21,8 @@ def call_in_batches(
         stop = start + len(batch)
         try:
             answer = function(batch)
+        except FLEError:
+            raise
         except Exception as error:
             raise PolicyError(
                 f"the policy failed on rows {start} to {stop - 1}, observations of shape"

@@ -37,6 +37,16 @@ class Stochastic:
     function: Callable[[Array, np.random.Generator], Any]
 
 
+@dataclass(frozen=True)
+class Normal:
+    """A continuous policy: observations -> (mean, std) of independent normal actions.
+
+    `mean` is (n, k), or (n,) for k = 1; `std` is like it, or (k,) if the same everywhere.
+    """
+
+    function: Callable[[Array], tuple[Any, Any]]
+
+
 @dataclass(frozen=True, eq=False)
 class RowProbabilities:
     """Probabilities that are already known for each row of the data.
@@ -51,11 +61,43 @@ class RowProbabilities:
     initial: Array
 
 
+@dataclass(frozen=True, eq=False)
+class RowActions:
+    """One action that is already known for each row of the data, as in SARSA.
+
+    Row i of `next`, (n,) integers or (n, k) floats, is a draw of the policy at the next observation
+    of row i, in the rows as they were given to `Dataset`; the entry of a terminated row may be
+    anything. Row j of `initial` is one at `data.initial_observations[j]`.
+    """
+
+    next: Array
+    initial: Array
+
+
+@dataclass(frozen=True, eq=False)
+class ProbabilityColumns:
+    """Probabilities (n, A) at each row's own observation, in the rows as given to `Dataset`.
+
+    Those at a row's next observation are then the following row's.
+    """
+
+    values: Array
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """The policy that logged the data: its next action is the one of the following row."""
+
+
 Policy: TypeAlias = (
     Probabilities
     | Deterministic
     | Stochastic
+    | Normal
     | RowProbabilities
+    | RowActions
+    | ProbabilityColumns
+    | Behaviour
     | Callable[..., Any]
     | npt.ArrayLike
 )

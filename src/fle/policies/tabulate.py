@@ -1,31 +1,38 @@
 """Any target policy becomes an `ActionTable`, by calling it once over all rows."""
 
 import reprlib
-from dataclasses import dataclass
+import warnings
 from typing import Any
 
 import numpy as np
 
 from fle.data import Dataset
-from fle.errors import PolicyError, SettingsError
-from fle.policies.action_table import ActionTable, normalised, require_finite_actions
+from fle.errors import FLEWarning, PolicyError, SettingsError
+from fle.policies.action_table import ActionTable
 from fle.policies.calling import call_in_batches
 from fle.policies.kinds import (
     Array,
+    Behaviour,
     Deterministic,
+    Normal,
     Policy,
     Probabilities,
+    ProbabilityColumns,
+    RowActions,
     RowProbabilities,
     Stochastic,
     required_positional_parameters,
 )
+from fle.policies.row_tables import (
+    action_tables,
+    deterministic_table,
+    probability_table,
+    probability_tables,
+)
+from fle.policies.settling import settle
+from fle.policies.spaces import Space, checked_actions, checked_normal, checked_probabilities
 
 BATCH_SIZE = 65536
-
-_CONTINUOUS = (
-    "probabilities were given but the actions are continuous, of width {};"
-    " expected Deterministic or Stochastic"
-)
 
 
 def tabulate(
@@ -43,13 +50,13 @@ def tabulate(
     Give `number_of_actions` if actions are discrete, `action_dim` if continuous, and None for the
     other. The policy is called in NumPy with batches of `observations`, and is one of:
 
-    - `Probabilities`, `Deterministic`, `Stochastic`: a function with its meaning stated.
+    - `Probabilities`, `Deterministic`, `Stochastic`, `Normal`: a function with its meaning stated.
     - A function of two required arguments: as `Stochastic`, `draws` draws of equal probability.
     - A function of one argument, whose answer decides. Discrete: floats (n, A) are probabilities,
       integers (n,) are actions. Continuous: (n, k), or (n,) if k is 1, are actions.
     - An array (A,): these probabilities everywhere. An array (S, A): by discrete state.
     """
-    space = _space(number_of_actions, action_dim)
+    space = Space(number_of_actions, action_dim)
     _check_settings(draws, seed, batch_size)
     generator = np.random.default_rng(seed)
     return _tabulate(policy, np.asarray(observations), space, draws, generator, batch_size)
@@ -62,13 +69,17 @@ def tabulate_for_data(
 
     Terminated rows have an entry too; it is never used.
     """
-    space = _space(data.number_of_actions, data.action_dim)
+    space = Space(data.number_of_actions, data.action_dim)
     _check_settings(draws, seed, BATCH_SIZE)
     initial_observations = data.require_initial_observations()
+    settled = settle(policy, data, seed=seed)
+    policy = settled.policy
+    for remark in settled.remarks:
+        warnings.warn(remark, FLEWarning, stacklevel=2)
     if isinstance(policy, RowProbabilities):
-        return _next_row_table(policy, data, space), _initial_row_table(
-            policy, len(initial_observations), space
-        )
+        return probability_tables(policy, data, space)
+    if isinstance(policy, RowActions):
+        return action_tables(policy, data, space)
     _refuse_row_array(policy, data)
     tables = []
     # Two streams, so that a draw at one place says nothing about a draw at the other.
@@ -80,23 +91,6 @@ def tabulate_for_data(
         generator = np.random.default_rng(stream)
         tables.append(_tabulate(policy, observations, space, draws, generator, BATCH_SIZE))
     return tables[0], tables[1]
-
-
-@dataclass(frozen=True)
-class _Space:
-    """The actions that exist: a number of codes, or the width of a vector."""
-
-    number_of_actions: int | None
-    action_dim: int | None
-
-
-def _space(number_of_actions: int | None, action_dim: int | None) -> _Space:
-    if (number_of_actions is None) == (action_dim is None):
-        raise SettingsError(
-            "give number_of_actions (discrete) or action_dim (continuous), and None for the other;"
-            f" got {number_of_actions} and {action_dim}"
-        )
-    return _Space(number_of_actions, action_dim)
 
 
 def _check_settings(draws: int, seed: int, batch_size: int) -> None:
@@ -112,38 +106,40 @@ def _check_settings(draws: int, seed: int, batch_size: int) -> None:
 def _tabulate(
     policy: Policy,
     observations: Array,
-    space: _Space,
+    space: Space,
     draws: int,
     generator: np.random.Generator,
     batch_size: int,
 ) -> ActionTable:
-    if isinstance(policy, RowProbabilities):
+    if isinstance(policy, RowProbabilities | RowActions | ProbabilityColumns | Behaviour):
         raise PolicyError(
-            "RowProbabilities belong to the rows of a data set: use tabulate_for_data, or a"
-            " function of the observations"
+            f"{type(policy).__name__} belongs to the rows of a data set: use tabulate_for_data, or"
+            " a function of the observations"
         )
     if isinstance(policy, Probabilities):
         answer = call_in_batches(policy.function, observations, batch_size)
-        return _probability_table(_checked_probabilities(answer, space, "row"))
+        return probability_table(checked_probabilities(answer, space, "row"))
     if isinstance(policy, Deterministic):
         answer = call_in_batches(policy.function, observations, batch_size)
-        return _deterministic_table(_checked_actions(answer, space))
+        return deterministic_table(checked_actions(answer, space))
     if isinstance(policy, Stochastic):
         return _drawn_table(policy, observations, space, draws, generator, batch_size)
+    if isinstance(policy, Normal):
+        return _normal_table(policy, observations, space, draws, generator, batch_size)
     if not callable(policy):
         return _array_table(policy, observations, space)
     if required_positional_parameters(policy) == 2:
         return _drawn_table(Stochastic(policy), observations, space, draws, generator, batch_size)
     answer = call_in_batches(policy, observations, batch_size)
     if space.number_of_actions is not None and answer.ndim == 2 and answer.dtype.kind == "f":
-        return _probability_table(_checked_probabilities(answer, space, "row"))
-    return _deterministic_table(_checked_actions(answer, space))
+        return probability_table(checked_probabilities(answer, space, "row"))
+    return deterministic_table(checked_actions(answer, space))
 
 
 def _drawn_table(
     policy: Stochastic,
     observations: Array,
-    space: _Space,
+    space: Space,
     draws: int,
     generator: np.random.Generator,
     batch_size: int,
@@ -152,18 +148,45 @@ def _drawn_table(
         return policy.function(batch, generator)
 
     drawn = [
-        _checked_actions(call_in_batches(draw, observations, batch_size), space)
+        checked_actions(call_in_batches(draw, observations, batch_size), space)
         for _ in range(draws)
     ]
     actions = np.stack(drawn, axis=1)
     return ActionTable(actions, np.full(actions.shape[:2], 1 / draws))
 
 
-def _array_table(policy: Any, observations: Array, space: _Space) -> ActionTable:
+def _normal_table(
+    policy: Normal,
+    observations: Array,
+    space: Space,
+    draws: int,
+    generator: np.random.Generator,
+    batch_size: int,
+) -> ActionTable:
+    """Asks once for mean and std, however many actions are drawn."""
+
+    def mean_and_std(batch: Array) -> Array:
+        mean, std = (np.asarray(part) for part in policy.function(batch))
+        if mean.ndim == 1 and std.shape in ((), mean.shape):
+            mean, std = mean[:, None], std.reshape(-1, 1)
+        if mean.ndim != 2 or std.shape not in (mean.shape, mean.shape[1:], (1, *mean.shape[1:])):
+            raise PolicyError(
+                "mean and std: expected shapes (n, k) and (n, k), or (k,) for a std that is the"
+                f" same everywhere; got {mean.shape} and {std.shape} for {len(batch)} observations"
+            )
+        return np.stack([mean, np.broadcast_to(std, mean.shape)], axis=1)
+
+    mean, std = checked_normal(call_in_batches(mean_and_std, observations, batch_size), space)
+    noise = generator.standard_normal((len(mean), draws, mean.shape[1]))
+    actions = mean[:, None] + std[:, None] * noise
+    return ActionTable(actions, np.full(actions.shape[:2], 1 / draws))
+
+
+def _array_table(policy: Any, observations: Array, space: Space) -> ActionTable:
     probabilities = _policy_array(policy)
     if probabilities.ndim == 1:
-        constant = _checked_probabilities(probabilities[None], space, "row")
-        return _probability_table(np.broadcast_to(constant, (len(observations), constant.shape[1])))
+        constant = checked_probabilities(probabilities[None], space, "row")
+        return probability_table(np.broadcast_to(constant, (len(observations), constant.shape[1])))
     if probabilities.ndim != 2 or observations.ndim != 1:
         raise PolicyError(
             f"an array policy of shape {probabilities.shape} does not fit observations of shape"
@@ -171,14 +194,14 @@ def _array_table(policy: Any, observations: Array, space: _Space) -> ActionTable
             " where observations are discrete states. For one row of probabilities per row of the"
             " data use RowProbabilities(next=..., initial=...)"
         )
-    by_state = _checked_probabilities(probabilities, space, "state")
+    by_state = checked_probabilities(probabilities, space, "state")
     if observations.max() >= len(by_state):
         raise PolicyError(
             f"the array policy has {len(by_state)} rows but the data has state"
             f" {observations.max()}; expected one row for each state, at least"
             f" {observations.max() + 1}"
         )
-    return _probability_table(by_state[observations])
+    return probability_table(by_state[observations])
 
 
 def _policy_array(policy: Any) -> Array:
@@ -196,7 +219,7 @@ def _policy_array(policy: Any) -> Array:
 
 def _refuse_row_array(policy: Policy, data: Dataset) -> None:
     """An (n, A) array would pass for an (S, A) one and be looked up by state."""
-    if callable(policy) or isinstance(policy, Probabilities | Deterministic | Stochastic):
+    if callable(policy) or isinstance(policy, Probabilities | Deterministic | Stochastic | Normal):
         return
     array = _policy_array(policy)
     by_row = len(array) in (len(data), data.number_of_source_rows)
@@ -206,79 +229,3 @@ def _refuse_row_array(policy: Policy, data: Dataset) -> None:
             " RowProbabilities(next=..., initial=...). If its rows are states, give the function"
             " lambda states: table[states]"
         )
-
-
-def _next_row_table(policy: RowProbabilities, data: Dataset, space: _Space) -> ActionTable:
-    array = _row_array("next", policy.next, data.number_of_source_rows, space)
-    used = np.zeros(len(array), dtype=bool)
-    used[data.source_rows[~data.terminations]] = True
-    # A log has nothing sensible to say about rows that are over or left out.
-    filled = np.where(used[:, None], array, 1 / array.shape[1])
-    return _probability_table(_checked_probabilities(filled, space, "next row")[data.source_rows])
-
-
-def _initial_row_table(policy: RowProbabilities, rows: int, space: _Space) -> ActionTable:
-    array = _row_array("initial", policy.initial, rows, space)
-    return _probability_table(_checked_probabilities(array, space, "initial row"))
-
-
-def _row_array(name: str, values: Any, rows: int, space: _Space) -> Array:
-    if space.number_of_actions is None:
-        raise PolicyError(_CONTINUOUS.format(space.action_dim))
-    array = _policy_array(values)
-    if array.shape != (rows, space.number_of_actions):
-        raise PolicyError(
-            f"RowProbabilities.{name}: expected shape ({rows}, {space.number_of_actions}),"
-            f" got {array.shape}"
-        )
-    return array
-
-
-def _checked_probabilities(answer: Array, space: _Space, row_name: str) -> Array:
-    count = space.number_of_actions
-    if count is None:
-        raise PolicyError(_CONTINUOUS.format(space.action_dim))
-    if answer.ndim != 2 or answer.shape[1] != count:
-        raise PolicyError(
-            f"probabilities: expected shape (n, {count}) for {count} actions, got {answer.shape}"
-        )
-    return normalised(row_name, answer)
-
-
-def _checked_actions(answer: Array, space: _Space) -> Array:
-    """(n,) integers or (n, k) floats inside the space."""
-    if space.number_of_actions is None:
-        actions = answer[:, None] if answer.ndim == 1 and space.action_dim == 1 else answer
-        if actions.ndim != 2 or actions.shape[1] != space.action_dim:
-            raise PolicyError(
-                f"actions: expected shape (n, {space.action_dim}) for continuous actions of width"
-                f" {space.action_dim}, got {answer.shape}"
-            )
-        actions = actions if actions.dtype.kind == "f" else actions.astype(np.float64)
-        require_finite_actions(actions)
-        return actions
-    if answer.ndim != 1 or answer.dtype.kind == "f":
-        hint = (
-            "convert actions with .astype(int)" if answer.ndim == 1 else "use .ravel() for (n, 1)"
-        )
-        raise PolicyError(
-            "discrete actions: expected integers of shape (n,), or float probabilities of shape"
-            f" (n, {space.number_of_actions}), got {answer.dtype} of shape {answer.shape}; {hint}"
-        )
-    outside = (answer < 0) | (answer >= space.number_of_actions)
-    if outside.any():
-        row = int(np.argmax(outside))
-        raise PolicyError(
-            f"actions: row {row} is {answer[row]}; expected 0 to {space.number_of_actions - 1}"
-        )
-    return answer.astype(np.int64, copy=False)
-
-
-def _probability_table(probabilities: Array) -> ActionTable:
-    """Every action is a candidate; the codes are stored once however many rows there are."""
-    actions = np.broadcast_to(np.arange(probabilities.shape[1]), probabilities.shape)
-    return ActionTable(actions, probabilities)
-
-
-def _deterministic_table(actions: Array) -> ActionTable:
-    return ActionTable(actions[:, None], np.ones((len(actions), 1)))

@@ -1,0 +1,89 @@
+"""`load_policy`: what a command line can say of a policy becomes one."""
+
+import importlib
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fle.errors import PolicyError
+from fle.policies.kinds import (
+    Behaviour,
+    Deterministic,
+    Normal,
+    Policy,
+    Probabilities,
+    Stochastic,
+)
+from fle.policies.onnx_policy import load_onnx
+
+TIMEOUT_SECONDS = 600.0
+_CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+def load_policy(
+    source: str | Path,
+    *,
+    input: str | None = None,  # noqa: A002
+    output: str | Mapping[str, str] | None = None,
+    allow_code: bool = False,
+    timeout: float = TIMEOUT_SECONDS,
+) -> Policy:
+    """The policy that a file or a word stands for.
+
+    Args:
+        source: an ONNX file; "behaviour", the policy that logged the data; or "module:function",
+            Python code that is imported, for which `allow_code` must be set.
+        input: name of the ONNX input. There must be only one, so this is a check.
+        output: what the ONNX outputs are: `{"logits": "output_0"}` or "logits=output_0". The roles
+            are `probs`, `logits`, `action`, and `mean` with `std` or `log_std`. Not needed if the
+            outputs are called so, or as scikit-learn and d3rlpy call them.
+        allow_code: whether "module:function" may run code.
+        timeout: seconds that an ONNX policy may take in total, over all its calls.
+    """
+    text = str(source)
+    if text in ("behaviour", "behavior") and not isinstance(source, Path):
+        return Behaviour()
+    path = Path(source)
+    if path.suffix.lower() == ".onnx" or path.is_file():
+        return load_onnx(path, input, output, timeout)
+    if _CODE.fullmatch(text):
+        if not allow_code:
+            raise PolicyError(
+                f"{text}: this would import and run Python code. If you trust it, pass"
+                " --allow-code (allow_code=True in Python)"
+            )
+        return _imported(text)
+    raise PolicyError(
+        f"{text}: no such policy; expected an ONNX file, behaviour, or module:function with"
+        " --allow-code"
+    )
+
+
+def _imported(text: str) -> Policy:
+    module_name, _, names = text.partition(":")
+    try:
+        found = _import_from_here(module_name)
+        for name in names.split("."):
+            found = getattr(found, name)
+    except Exception as error:
+        raise PolicyError(f"{text}: cannot be imported: {type(error).__name__}: {error}") from error
+    if isinstance(found, Probabilities | Deterministic | Stochastic | Normal):
+        return found
+    if not callable(found):
+        raise PolicyError(
+            f"{text}: expected a function of observations, got {type(found).__name__}"
+        )
+    function: Callable[..., Any] = found
+    return function
+
+
+def _import_from_here(module_name: str) -> Any:
+    """As `python -m` would find it: the current folder first."""
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    try:
+        return importlib.import_module(module_name)
+    finally:
+        sys.path.remove(here)

@@ -1,0 +1,222 @@
+"""Runs a checked ONNX model on batches of observations, within a time limit."""
+
+import math
+import threading
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fle.errors import FLEError, FLEWarning, PolicyError, SettingsError
+from fle.policies.kinds import Array
+from fle.policies.onnx_checks import INSTALL, first_line
+
+Result = TypeVar("Result")
+# What a model said for some rows, one entry per output asked for -> one array with those rows.
+Converter = Callable[[Sequence[Any]], Array]
+
+CHUNK = 4096
+# How long a run that was told to stop may take before it is left behind.
+GRACE_SECONDS = 2.0
+DTYPES: dict[str, type] = {
+    "tensor(float)": np.float32,
+    "tensor(double)": np.float64,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+}
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input of a model; open dimensions are None."""
+
+    name: str
+    type: str
+    shape: tuple[int | None, ...]
+
+
+class OnnxSession:
+    """A model in onnxruntime, loaded from bytes, on one thread, without custom operators.
+
+    `timeout` is the number of seconds that all runs may take together.
+    """
+
+    def __init__(self, content: bytes, name: str, input_name: str | None, timeout: float) -> None:
+        if not (isinstance(timeout, int | float) and 0 < timeout < math.inf):
+            raise SettingsError(f"timeout: expected a positive number of seconds, got {timeout!r}")
+        self.name = name
+        self._timeout = float(timeout)
+        self._remaining = float(timeout)
+        self._consistent = False
+        self._runtime = _import_runtime(name)
+        self._session, inputs, self.output_types = self._in_time(
+            lambda _: self._open(content), "cannot be loaded"
+        )
+        self._input = self._choose_input(inputs, input_name)
+        if self._input.type not in DTYPES:
+            raise PolicyError(
+                f"{name}: input {self._input.name!r} is {self._input.type}; expected one of"
+                f" {', '.join(DTYPES)}"
+            )
+        self._batch = self._input.shape[0] if self._input.shape else None
+        if self._batch is not None:
+            warnings.warn(
+                f"{name}: the batch size is fixed at {self._batch}, so the policy is asked about"
+                f" {self._batch} rows at a time, which is slow; export it with a dynamic batch",
+                FLEWarning,
+                stacklevel=4,
+            )
+
+    def answers(self, observations: Array, outputs: Sequence[str], convert: Converter) -> Array:
+        """One row for each observation."""
+        fed = self._fed(observations)
+
+        def work(options: Any) -> Array:
+            size = self._batch or CHUNK
+            parts = [
+                self._chunk(fed[start : start + size], outputs, convert, options)
+                for start in range(0, len(fed), size)
+            ]
+            answer = np.concatenate(parts) if len(parts) > 1 else parts[0]
+            if not self._consistent and self._batch != 1 and len(parts[0]) > 1:
+                alone = self._chunk(fed[:1], outputs, convert, options)
+                self._require_consistent(answer[:1], alone)
+            return answer
+
+        return self._in_time(work, f"failed on observations of shape {observations.shape}")
+
+    def _chunk(self, fed: Array, outputs: Sequence[str], convert: Converter, options: Any) -> Array:
+        rows = len(fed)
+        if self._batch is not None and rows < self._batch:
+            fed = np.concatenate([fed, np.repeat(fed[-1:], self._batch - rows, axis=0)])
+        answer = convert(self._session.run(list(outputs), {self._input.name: fed}, options))
+        if answer.ndim == 0 or len(answer) != len(fed):
+            raise PolicyError(
+                f"{self.name}: output {outputs[0]!r} has shape {answer.shape} for {len(fed)}"
+                f" observations; expected {len(fed)} rows"
+            )
+        return answer[:rows]
+
+    def _require_consistent(self, in_batch: Array, alone: Array) -> None:
+        same = in_batch.shape == alone.shape and np.allclose(
+            in_batch, alone, rtol=1e-3, atol=1e-5, equal_nan=True
+        )
+        if not same:
+            raise PolicyError(
+                f"{self.name}: the first observation gets another answer alone than in a batch;"
+                " expected rows to be independent: export the policy in evaluation mode"
+            )
+        self._consistent = True
+
+    def _open(self, content: bytes) -> tuple[Any, dict[str, Port], dict[str, str]]:
+        """The session, its inputs, and the types of its outputs, such as tensor(float)."""
+        options = self._runtime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        # Folding constants would run parts of the graph here, where nothing can stop them.
+        options.graph_optimization_level = self._runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        session = self._runtime.InferenceSession(
+            content, options, providers=["CPUExecutionProvider"]
+        )
+        inputs = {
+            entry.name: Port(entry.name, entry.type, tuple(_fixed(size) for size in entry.shape))
+            for entry in session.get_inputs()
+        }
+        return session, inputs, {entry.name: entry.type for entry in session.get_outputs()}
+
+    def _choose_input(self, inputs: dict[str, Port], name: str | None) -> Port:
+        if name is not None and name not in inputs:
+            raise PolicyError(
+                f"{self.name}: no input is called {name!r}; it has {', '.join(inputs) or 'none'}"
+            )
+        if len(inputs) != 1:
+            raise PolicyError(
+                f"{self.name}: has {len(inputs)} inputs ({', '.join(inputs) or 'none'}); expected"
+                " one, the observations: export the policy with them in one tensor"
+            )
+        return next(iter(inputs.values()))
+
+    def _fed(self, observations: Array) -> Array:
+        """The observations in the shape and type of the input."""
+        wanted = DTYPES[self._input.type]
+        if np.issubdtype(wanted, np.integer) and observations.dtype.kind not in "iu":
+            raise PolicyError(
+                f"{self.name}: input {self._input.name!r} takes integers"
+                f" ({np.dtype(wanted)}), but the observations are {observations.dtype};"
+                " export the policy with a float32 input"
+            )
+        with np.errstate(over="ignore"):
+            cast: Array = np.ascontiguousarray(observations, dtype=wanted)
+        exact = np.isfinite(cast) if cast.dtype.kind == "f" else cast == observations
+        if not exact.all():
+            row = int(np.argwhere(~exact)[0, 0])
+            raise PolicyError(
+                f"{self.name}: the observation of row {row} does not fit in {np.dtype(wanted)}"
+            )
+        return cast.reshape(self._fed_shape(cast))
+
+    def _fed_shape(self, observations: Array) -> tuple[int, ...]:
+        wanted, rows = self._input.shape, len(observations)
+        if not wanted:
+            return observations.shape
+        width = math.prod(observations.shape[1:])
+        known = [size for size in wanted[1:] if size is not None]
+        if len(known) == len(wanted) - 1 and math.prod(known) == width:
+            return (rows, *known)
+        if wanted[1:] == (None,):
+            return (rows, width)
+        expected = ", ".join(str(size or "any") for size in wanted[1:])
+        raise PolicyError(
+            f"{self.name}: input {self._input.name!r} expects observations of shape [batch,"
+            f" {expected}], got width {width} (shape {observations.shape})"
+        )
+
+    def _in_time(self, work: Callable[[Any], Result], failure: str) -> Result:
+        """Runs in a thread of its own, which is told to stop, and left if it does not."""
+        options = self._runtime.RunOptions()
+        results: list[Result] = []
+        errors: list[Exception] = []
+
+        def target() -> None:
+            try:
+                results.append(work(options))
+            except Exception as error:
+                errors.append(error)
+
+        worker = threading.Thread(target=target, daemon=True)
+        began = time.monotonic()
+        worker.start()
+        try:
+            worker.join(max(self._remaining, 0.0))
+        finally:
+            late = worker.is_alive()
+            options.terminate = late
+            self._remaining -= time.monotonic() - began
+        if late:
+            worker.join(GRACE_SECONDS)
+            raise PolicyError(
+                f"{self.name}: the policy took longer than {self._timeout:g} s in total; expected"
+                " a faster one, or a larger timeout"
+            )
+        if errors and isinstance(errors[0], FLEError):
+            raise errors[0]
+        if errors:
+            raise PolicyError(f"{self.name}: {failure}: {first_line(errors[0])}") from errors[0]
+        return results[0]
+
+
+def _fixed(size: Any) -> int | None:
+    """The size of a dimension, None if it is left open (a name, or unknown)."""
+    return size if isinstance(size, int) and size > 0 else None
+
+
+def _import_runtime(name: str) -> Any:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise PolicyError(f"{name}: {INSTALL}") from error
+    return onnxruntime

@@ -1,0 +1,196 @@
+"""How well the logged actions cover those of the target policy."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fle.data import Dataset
+from fle.errors import PolicyError
+from fle.policies import ActionTable
+
+# Conventions, not theorems: where a reader is warned, and where no headline number is given.
+WARN_UNSEEN = 0.05
+WARN_EFFECTIVE_SHARE = 0.02
+MOST_UNSEEN = 0.5
+LEAST_EFFECTIVE_ROWS = 30
+
+NEIGHBOURS = 50
+MOST_QUERIES = 4096
+MOST_ROWS = 100_000
+# The share of the logged actions themselves that counts as unseen among their neighbours.
+OWN_UNSEEN = 0.01
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Whether the data shows what the policy does.
+
+    `share_unseen` is the share of the policy's actions that the data never shows there, and
+    `effective_sample_size` how many rows the log is worth for it, out of `rows`. If not `enough`,
+    an estimate rests on extrapolation, and no headline number should be given.
+    """
+
+    share_unseen: float
+    effective_sample_size: float
+    rows: int
+    enough: bool
+    warnings: tuple[str, ...]
+
+
+def coverage(data: Dataset, following: ActionTable, initial: ActionTable) -> Coverage:
+    """Compare the policy's actions, as `tabulate_for_data` gives them, with the logged ones.
+
+    Where the evaluation will ask, at next observations of rows that go on and at initial ones, the
+    policy's actions are held against those logged at the same discrete state, or at the 50 nearest
+    observations (each feature scaled by its standard deviation). Steps are ignored.
+
+    Discrete actions. Unseen is what was never logged at that state; of continuous observations, at
+    no observation at all. With m(a|x) the logged frequencies there plus one row of the overall
+    ones, and p the policy, the effective sample size is n / E[sum_a p(a|x)² / m(a|x)], which is
+    that of importance weights p/m, in expectation. A policy known by draws looks less random than
+    it is, by up to one part in the number of draws. For a single logged action a row, as
+    `Behaviour` gives, the figure is that of a deterministic policy and means little.
+
+    Continuous actions. Unseen is what lies farther from all neighbouring actions than 99 % of the
+    logged actions do, so that the logging policy itself scores about 0.01. The effective sample
+    size is that of the weights p/m at the neighbouring actions, both densities smoothed with a
+    Gaussian kernel of Silverman's width; it depends on that width. Unseen actions count for
+    nothing.
+    """
+    observations, actions, probabilities = _queries(data, following, initial)
+    shown = np.arange(len(data)) if data.weights is None else np.flatnonzero(data.weights > 0)
+    # In random order, so that ties between equally near rows favour none.
+    rows = np.random.default_rng(0).permutation(shown)[:MOST_ROWS]
+    if data.discrete_actions:
+        policy = _by_action(actions, probabilities, data.number_of_actions or 1)
+        unseen, efficiency = _discrete(data, rows, observations, policy)
+    else:
+        unseen, efficiency = _continuous(data, rows, observations, actions, probabilities)
+    return _judged(unseen, efficiency, len(data))
+
+
+def _judged(unseen: float, efficiency: float, rows: int) -> Coverage:
+    effective = efficiency * rows
+    enough = unseen <= MOST_UNSEEN and effective >= LEAST_EFFECTIVE_ROWS
+    remarks = []
+    if unseen > WARN_UNSEEN or efficiency < WARN_EFFECTIVE_SHARE or not enough:
+        remarks.append(
+            f"the data hardly shows what the policy does: {unseen:.1%} of its actions were never"
+            f" logged there, and the {rows} rows are worth about {effective:.0f} for it"
+        )
+    if not enough:
+        remarks.append(
+            f"too little for a headline number: expected at most {MOST_UNSEEN:.0%} unseen actions"
+            f" and {LEAST_EFFECTIVE_ROWS} effective rows; log data closer to the policy"
+        )
+    return Coverage(unseen, effective, rows, enough, tuple(remarks))
+
+
+def _queries(
+    data: Dataset, following: ActionTable, initial: ActionTable
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Where the policy is asked, and what it does there; a random part if there are many."""
+    start = data.require_initial_observations()
+    if len(following) != len(data) or len(initial) != len(start):
+        raise PolicyError(
+            f"expected tables of {len(data)} and {len(start)} rows, as tabulate_for_data gives for"
+            f" this data; got {len(following)} and {len(initial)}"
+        )
+    generator = np.random.default_rng(0)
+    going_on = np.flatnonzero(~data.terminations)
+    total = len(going_on) + len(start)
+    parts = []
+    for observations, table, places in (
+        (data.next_observations, following, going_on),
+        (start, initial, np.arange(len(start))),
+    ):
+        count = min(len(places), max(1, round(MOST_QUERIES * len(places) / total)))
+        chosen = generator.choice(places, count, replace=False)
+        parts.append((observations[chosen], table.actions[chosen], table.probabilities[chosen]))
+    first, second = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+    return first, second, np.concatenate([part[2] for part in parts])
+
+
+def _by_action(actions: np.ndarray, probabilities: np.ndarray, count: int) -> np.ndarray:
+    """(q, A) probabilities from any candidates."""
+    result = np.zeros((len(actions), count))
+    np.add.at(result, (np.arange(len(actions))[:, None], actions), probabilities)
+    return result
+
+
+def _discrete(
+    data: Dataset, rows: np.ndarray, observations: np.ndarray, policy: np.ndarray
+) -> tuple[float, float]:
+    logged, count = data.actions[rows], policy.shape[1]
+    overall = np.bincount(logged, minlength=count)
+    if data.number_of_observations is not None:
+        by_state = np.zeros((data.number_of_observations, count))
+        np.add.at(by_state, (data.observations[rows], logged), 1)
+        local = by_state[observations]
+        seen = local > 0
+    else:
+        neighbours = _neighbours(data.observations[rows], observations, NEIGHBOURS)
+        local = np.stack([(logged[neighbours] == action).sum(axis=1) for action in range(count)], 1)
+        seen = np.broadcast_to(overall > 0, local.shape)
+    unseen = float((policy * ~seen).sum(axis=1).mean())
+    # One action in place of none, so that an action never logged has a weight that is finite.
+    prior = (overall + 1 / count) / (overall.sum() + 1)
+    behaviour = (local + prior) / (local.sum(axis=1, keepdims=True) + 1)
+    square = float((policy**2 / behaviour).sum(axis=1).mean())
+    return unseen, min(1.0, 1 / square)
+
+
+def _continuous(
+    data: Dataset,
+    rows: np.ndarray,
+    observations: np.ndarray,
+    actions: np.ndarray,
+    probabilities: np.ndarray,
+) -> tuple[float, float]:
+    scale = np.maximum(data.actions[rows].std(axis=0), 1e-12)
+    logged, asked = data.actions[rows] / scale, actions / scale
+    fitted = data.observations[rows]
+    if data.number_of_observations is not None:
+        # States are codes, and the nearest to a code are its own rows, if there are enough.
+        fitted, observations = fitted[:, None], observations[:, None]
+    sample = np.random.default_rng(0).choice(len(rows), min(len(rows), MOST_QUERIES), replace=False)
+    own = _neighbours(fitted, fitted[sample], NEIGHBOURS + 1)
+    gaps = np.linalg.norm(logged[own] - logged[sample][:, None], axis=2)
+    gaps[own == sample[:, None]] = np.inf
+    reach = float(np.quantile(gaps.min(axis=1), 1 - OWN_UNSEEN))
+
+    cloud = logged[_neighbours(fitted, observations, NEIGHBOURS)]
+    seen = np.empty(asked.shape[:2])
+    for candidate in range(asked.shape[1]):
+        distances = np.linalg.norm(cloud - asked[:, candidate, None], axis=2)
+        seen[:, candidate] = distances.min(axis=1) <= reach
+    kept = probabilities * seen
+    spread = max(float(np.median(cloud.std(axis=1))), reach, 1e-9)
+    size, dimension = cloud.shape[1:]
+    width = spread * size ** (-1 / (dimension + 4))
+    target, behaviour = np.zeros(cloud.shape[:2]), np.zeros(cloud.shape[:2])
+    for candidate in range(asked.shape[1]):
+        target += kept[:, candidate, None] * _kernel(cloud - asked[:, candidate, None], width)
+    for neighbour in range(size):
+        behaviour += _kernel(cloud - cloud[:, neighbour, None], width) / size
+    weights = target / behaviour
+    total, square = weights.sum(), (weights**2).sum()
+    return float((probabilities * (1 - seen)).sum(axis=1).mean()), (
+        float(total**2 / (weights.size * square)) if square > 0 else 0.0
+    )
+
+
+def _kernel(differences: np.ndarray, width: float) -> np.ndarray:
+    return np.exp(-0.5 * (differences**2).sum(axis=2) / width**2)
+
+
+def _neighbours(fitted: np.ndarray, asked: np.ndarray, count: int) -> np.ndarray:
+    """(q, k) rows of `fitted` nearest to each observation, features in standard deviations."""
+    from scipy.spatial import cKDTree
+
+    scale = np.asarray(fitted, dtype=np.float64).std(axis=0)
+    scale = np.where(scale > 0, scale, 1.0)
+    # Balancing is slow where many observations are equal.
+    tree = cKDTree(fitted / scale, balanced_tree=False, compact_nodes=False)
+    _, rows = tree.query(asked / scale, k=np.arange(1, min(count, len(fitted)) + 1))
+    return np.asarray(rows)

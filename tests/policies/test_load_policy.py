@@ -1,0 +1,87 @@
+"""What a command line can say of a policy."""
+
+import sys
+
+import numpy as np
+import pytest
+from onnx_files import OBSERVATIONS, linear, save
+
+from fle.errors import PolicyError
+from fle.policies import Behaviour, Probabilities, load_policy, tabulate
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """A module in the current folder that leaves a trace when it is imported."""
+    (tmp_path / "house_policy.py").write_text(
+        "from pathlib import Path\nimport numpy as np\nfrom fle.policies import Probabilities\n"
+        "Path('trace').touch()\n"
+        "def act(observations):\n    return np.zeros(len(observations), int)\n"
+        "class Agents:\n    careful = Probabilities(lambda x: np.full((len(x), 2), 0.5))\n"
+        "number = 3\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    sys.modules.pop("house_policy", None)
+
+
+def test_code_is_not_run_unless_allowed(module):
+    with pytest.raises(PolicyError, match="--allow-code"):
+        load_policy("house_policy:act")
+    assert not (module / "trace").exists()
+
+
+def test_code_is_run_when_allowed(module):
+    path = list(sys.path)
+    policy = load_policy("house_policy:act", allow_code=True)
+    table = tabulate(policy, OBSERVATIONS, number_of_actions=2, action_dim=None)
+    np.testing.assert_array_equal(table.actions, 0)
+    assert isinstance(load_policy("house_policy:Agents.careful", allow_code=True), Probabilities)
+    assert sys.path == path
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("house_policy:absent", "cannot be imported: AttributeError"),
+        ("no_such_module:act", "cannot be imported: ModuleNotFoundError"),
+        ("house_policy:number", "expected a function of observations, got int"),
+    ],
+)
+def test_code_that_cannot_be_used(module, source, message):
+    with pytest.raises(PolicyError, match=message):
+        load_policy(source, allow_code=True)
+
+
+def test_code_that_fails_on_import(module):
+    (module / "broken_policy.py").write_text("raise OSError('no disk')")
+    with pytest.raises(PolicyError, match="cannot be imported: OSError: no disk"):
+        load_policy("broken_policy:act", allow_code=True)
+
+
+def test_the_behaviour_policy_by_name():
+    assert load_policy("behaviour") == Behaviour()
+    assert load_policy("behavior") == Behaviour()
+
+
+@pytest.mark.parametrize("source", ["policy", "folder/policy.pt", "C:\\policies\\mine.pt", ""])
+def test_words_that_are_no_policy(tmp_path, monkeypatch, source):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PolicyError, match="no such policy; expected an ONNX file, behaviour"):
+        load_policy(source)
+
+
+def test_a_file_of_another_kind_is_read_as_onnx_and_refused(tmp_path):
+    path = tmp_path / "policy.pt"
+    path.write_bytes(b"PK\x03\x04 pickles")
+    with pytest.raises(PolicyError, match="not an ONNX file"):
+        load_policy(path)
+
+
+def test_missing_packages_are_named(tmp_path, monkeypatch):
+    path = save(tmp_path, linear())
+    for name in ("onnx", "onnxruntime"):
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, name, None)
+            with pytest.raises(PolicyError, match=r'pip install "fle\[onnx\]"'):
+                load_policy(path)
