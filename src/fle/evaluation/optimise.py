@@ -1,5 +1,6 @@
 """The optimiser loop: one stage of gradient training, as one compiled function."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -82,7 +83,10 @@ def train_stage(
     steps, batch_size = batches.shape
     decay = weight_decay * _weights_only(model)
     number, tabulated = update.plan(steps, batch_size, stage_rows.shape[0])
-    table = update.prepare_in_blocks(stage_rows, number * batch_size) if tabulated else None
+    table_key, key = jax.random.split(key)
+    table = None
+    if tabulated:
+        table = update.prepare_in_blocks(stage_rows, number * batch_size, table_key)
 
     def batch_loss(parameters: Float[Array, " p"], inputs: Any, targets: Any) -> Any:
         current = with_parameters(model, parameters)
@@ -100,8 +104,8 @@ def train_stage(
         positions, rates, averages, key = block
         flat = positions.reshape(-1)
         if table is None:
-            thin_key, key = jax.random.split(key)
-            prepared = update.prepare(stage_rows[flat], thin_key)
+            prepare_key, key = jax.random.split(key)
+            prepared = update.prepare(stage_rows[flat], prepare_key, thin=True)
         else:
             prepared = jax.tree.map(lambda a: a[flat], table)
         targets = update.targets(prepared, flat.shape[0], key)
@@ -130,28 +134,33 @@ class Update(NamedTuple):
     sizes: Sizes
     draws: int
 
-    def prepare(self, index: Int[Array, " k"], key: PRNGKeyArray | None) -> Any:
+    def prepare(self, index: Int[Array, " k"], key: PRNGKeyArray, *, thin: bool) -> Any:
         """The part of the targets that is the same each time a row is used.
 
-        With a key, at most `draws` of the candidate actions of a sampled target are kept, drawn in
-        proportion to their probability: more could not be used.
+        thin: keep at most `draws` of the candidate actions of a sampled target, drawn in proportion
+            to their probability, as more could not be used.
         """
         batch = transitions(
             self.rows, index, self.sizes, self.discount, self.previous.frame, self.frame
         )
         candidates = self.rows.probabilities.shape[1]
-        if key is not None and self.model.target_noise_size > 0 and candidates > self.draws:
-            shift = jax.random.uniform(key, index.shape)
+        thin_key, noise_key = jax.random.split(key)
+        if thin and self.model.target_noise_size > 0 and candidates > self.draws:
+            shift = jax.random.uniform(thin_key, index.shape)
             batch = jax.vmap(lambda t, u: t.thinned(u, self.draws))(batch, shift)
+        if size := self.model.prepare_noise_size:
+            batch = batch._replace(noise=jax.random.uniform(noise_key, (*index.shape, size)))
         previous: Any = self.previous.model
         return jax.vmap(lambda t: self.model.prepare(previous, t))(batch)
 
-    def prepare_in_blocks(self, index: Int[Array, " k"], size: int) -> Any:
+    def prepare_in_blocks(self, index: Int[Array, " k"], size: int, key: PRNGKeyArray) -> Any:
         """All of `index`, some rows at a time, to bound the memory the networks need."""
         size = min(size, index.shape[0])
         blocks = -(-index.shape[0] // size)
         padded = jnp.pad(index, (0, blocks * size - index.shape[0])).reshape(blocks, size)
-        table = jax.lax.map(lambda block: self.prepare(block, None), padded)
+        table = jax.lax.map(
+            lambda block: self.prepare(*block, thin=False), (padded, jax.random.split(key, blocks))
+        )
         return jax.tree.map(
             lambda a: a.reshape(blocks * size, *a.shape[2:])[: index.shape[0]], table
         )
@@ -165,8 +174,8 @@ class Update(NamedTuple):
         """How many steps make a block, and whether to prepare all rows beforehand."""
         index = jax.ShapeDtypeStruct((1,), jnp.int32)
         key = jax.eval_shape(lambda: jax.random.key(0))
-        whole = _numbers(jax.eval_shape(lambda i: self.prepare(i, None), index))
-        thinned = jax.eval_shape(self.prepare, index, key)
+        whole = _numbers(jax.eval_shape(partial(self.prepare, thin=False), index, key))
+        thinned = jax.eval_shape(partial(self.prepare, thin=True), index, key)
         target = jax.eval_shape(lambda p, k: self.targets(p, 1, k), thinned, key)
         candidates = self.rows.probabilities.shape[1]
         uses = steps * batch_size * min(candidates, self.draws)
@@ -185,7 +194,8 @@ def _numbers(tree: Any) -> int:
 def mean_loss(update: Update, index: Int[Array, " k"], key: PRNGKeyArray) -> Float[Array, ""]:
     """Loss of the update's model against fresh targets of the rows at `index`."""
     prepare_key, target_key = jax.random.split(key)
-    targets = update.targets(update.prepare(index, prepare_key), index.shape[0], target_key)
+    prepared = update.prepare(index, prepare_key, thin=True)
+    targets = update.targets(prepared, index.shape[0], target_key)
     inputs = row_inputs(update.rows, index, update.sizes)
     return jnp.mean(jax.vmap(update.model.loss)(inputs, targets))
 

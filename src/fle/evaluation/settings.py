@@ -1,11 +1,12 @@
 """Settings of a fit: what is trained at each stage, and for how long."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 import numpy as np
 
 from fle.errors import SettingsError
+from fle.models.base import Tuning
 
 # Optimiser steps of a discounted fit as a whole.
 TOTAL_STEPS = 40_000
@@ -73,6 +74,17 @@ class Training:
             weight_decay=0.03,
             decay="fit",
             frame_tolerance=0.1,
+        )
+
+    def tuned(self, tuning: Tuning) -> Self:
+        """As suits a model: its factors, draws and weight decay in place of the general ones."""
+        return replace(
+            self,
+            steps=round(tuning.steps * self.steps),
+            learning_rate=tuning.learning_rate * self.learning_rate,
+            batch_size=round(tuning.batch_size * self.batch_size),
+            draws=tuning.draws,
+            weight_decay=self.weight_decay if tuning.weight_decay is None else tuning.weight_decay,
         )
 
     def frame_is_settled(self, stage: int, stages: int) -> bool:

@@ -10,6 +10,9 @@ from fle.models.base import (
     Sizes,
     Transition,
 )
+from fle.models.autoregressive import Autoregressive
+from fle.models.diffusion import Diffusion
+from fle.models.flow import Flow
 from fle.models.gaussian import Gaussian
 from fle.models.gmm import GMM
 from fle.models.grid import Categorical, Histogram
@@ -19,9 +22,12 @@ from fle.models.reward_mixture import RewardMixture
 
 __all__ = [
     "GMM",
+    "Autoregressive",
     "Categorical",
     "DensityModel",
+    "Diffusion",
     "ExactModel",
+    "Flow",
     "Gaussian",
     "GradientModel",
     "Histogram",

@@ -36,7 +36,8 @@ class Transition(NamedTuple):
     """One logged row, encoded: reward and discount are in the model's units.
 
     `discount` is 0 where the row terminated. The candidates are the actions the target policy may
-    take at the next observation.
+    take at the next observation. `noise` holds as many uniform numbers as the model asks for by its
+    `prepare_noise_size`.
     """
 
     inputs: Float[Array, " inputs"]
@@ -45,6 +46,7 @@ class Transition(NamedTuple):
     next_observation: Float[Array, " observation"]
     next_actions: Float[Array, "candidates action"]
     probabilities: Float[Array, " candidates"]
+    noise: Float[Array, " noise"] | tuple[()] = ()
 
     def next_inputs(self, actions: Float[Array, "k action"]) -> Float[Array, "k inputs"]:
         """The next observation joined with each of the actions."""
@@ -111,6 +113,11 @@ class GradientModel(ReturnModel):
     def target_noise_size(self) -> int:
         """How many uniform numbers `target` consumes; 0 where the target is exact."""
 
+    @property
+    def prepare_noise_size(self) -> int:
+        """How many uniform numbers `prepare` finds in `transition.noise`."""
+        return 0
+
     @abstractmethod
     def prepare(self, previous: Self, transition: Transition) -> Any:
         """What is known of r + discount * y before anything is drawn, y from `previous`."""
@@ -174,11 +181,24 @@ class ExactModel(ReturnModel):
         """
 
 
+class Tuning(NamedTuple):
+    """What a model changes in the default `Training`: factors, and the target draws of a row."""
+
+    steps: float = 1.0
+    learning_rate: float = 1.0
+    batch_size: float = 1.0
+    draws: int = 4
+    weight_decay: float | None = None
+
+
 FrameRule: TypeAlias = "staticmethod[[np.ndarray], tuple[np.ndarray, np.ndarray]]"
 
 
 class ModelSpec(Protocol):
-    """Hyperparameters of a model family: a frozen dataclass that builds the model."""
+    """Hyperparameters of a model family: a frozen dataclass that builds the model.
+
+    It may have a `tuning: ClassVar[Tuning]`, where the default training does not suit it.
+    """
 
     name: ClassVar[str]
     standardised: ClassVar[bool]
@@ -202,7 +222,7 @@ def draw_updates(
     The draws form a lattice, shifted at random: each of them is distributed as it should be, and
     together they cover the actions and the noise evenly, so few of them go a long way.
     """
-    points = _shifted_lattice(uniforms, draws)
+    points = shifted_lattice(uniforms, draws)
     if prepared.probabilities.shape[0] == 1:
         law = jax.tree.map(lambda a: a[0], prepared.laws)
         returns = jax.vmap(lambda u: model.draw(law, u))(points[:, 1:])
@@ -213,7 +233,7 @@ def draw_updates(
     return prepared.reward + prepared.discount * returns
 
 
-def _shifted_lattice(shift: Float[Array, " k"], points: int) -> Float[Array, "points k"]:
+def shifted_lattice(shift: Float[Array, " k"], points: int) -> Float[Array, "points k"]:
     """Rank-1 lattice points, all moved by the same shift modulo 1, inside (0, 1)."""
     generators = 2 * np.arange(shift.shape[0]) + 1
     steps = np.arange(points)[:, None] * generators / points % 1

@@ -1,0 +1,247 @@
+"""Conditional diffusion: a denoiser, a few-step sampler, and a density by the flow of its ODE."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtri
+from jaxtyping import Array, Float
+
+from fle.errors import ModelError
+from fle.models.base import (
+    DensityModel,
+    FrameRule,
+    GradientModel,
+    Sizes,
+    Transition,
+    Tuning,
+    draw_updates,
+    moments_frame,
+    next_laws,
+    pick,
+    shifted_lattice,
+)
+from fle.models.network import Network, fourier_features
+
+# Noise levels in training are log-normal, as in Karras, Aittala, Aila, Laine (2022).
+LOG_LEVEL_MEAN, LOG_LEVEL_STD = -1.2, 1.2
+LOWEST, HIGHEST = 0.005, 20.0
+SPACING = 7.0
+POSITION_FREQUENCIES = (1.0, 2.0, 4.0)
+LEVEL_FREQUENCIES = (0.5, 1.0, 2.0)
+
+
+class Noised(NamedTuple):
+    """Targets, and the uniform numbers that say how each is to be disturbed."""
+
+    returns: Float[Array, "draws d"]
+    uniforms: Float[Array, "draws noise"]
+
+
+class PooledModel(GradientModel):
+    """A model that is costly to sample: each row gets a few draws of its target a stage.
+
+    At each use of a row, draws are picked from that pool and disturbed afresh.
+    """
+
+    pool: eqx.AbstractVar[int]
+    return_dim: eqx.AbstractVar[int]
+
+    @property
+    def prepare_noise_size(self) -> int:
+        """One number picks the actions, the rest draw the returns."""
+        return 1 + self.noise_size
+
+    @property
+    def target_noise_size(self) -> int:
+        """One number picks from the pool, one a level of noise, d make the noise."""
+        return 2 + self.return_dim
+
+    def prepare(self, previous: Self, transition: Transition) -> Float[Array, "pool d"]:
+        """Draws of r + discount * y with a' ~ policy and y ~ previous(x', a')."""
+        laws = next_laws(previous, transition)
+        return draw_updates(previous, laws, jnp.asarray(transition.noise), self.pool)
+
+    def target(
+        self, prepared: Float[Array, "pool d"], uniforms: Float[Array, " noise"], draws: int
+    ) -> Noised:
+        """Some of the pool, with noise of its own for each."""
+        points = shifted_lattice(uniforms, draws)
+        places = pick(jnp.arange(1.0, self.pool + 1), points[:, 0])
+        return Noised(prepared[places], points[:, 1:])
+
+    def loss(self, inputs: Float[Array, " inputs"], target: Noised) -> Float[Array, ""]:
+        """Denoising loss, averaged over the draws."""
+        context = self.condition(inputs)
+        return jnp.mean(jax.vmap(lambda z, u: self.denoising_loss(context, z, u))(*target))
+
+    @abstractmethod
+    def denoising_loss(
+        self,
+        context: Float[Array, " hidden"],
+        returns: Float[Array, " d"],
+        uniforms: Float[Array, " noise"],
+    ) -> Float[Array, ""]:
+        """How well one disturbed return is recovered."""
+
+
+class DiffusionModel(PooledModel, DensityModel):
+    """A denoiser D(z; level) of z + level * noise, given (x, a).
+
+    Returns follow dz / d log level = z - D(z; level) from broad noise down to none. The denoiser
+    is preconditioned as by Karras et al. (2022), for returns of unit scale.
+    """
+
+    network: Network
+    position: Float[Array, "features hidden"]
+    return_dim: int = eqx.field(static=True)
+    pool: int = eqx.field(static=True)
+    sampling_steps: int = eqx.field(static=True)
+
+    @property
+    def noise_size(self) -> int:
+        """One number a coordinate."""
+        return self.return_dim
+
+    def condition(self, inputs: Float[Array, " inputs"]) -> Float[Array, " hidden"]:
+        """What the first layer makes of the input."""
+        return self.network.project(inputs)
+
+    def denoise(
+        self,
+        context: Float[Array, " hidden"],
+        returns: Float[Array, " d"],
+        level: Float[Array, ""],
+    ) -> Float[Array, " d"]:
+        """The expected return behind a disturbed one."""
+        total = jnp.sqrt(1 + level**2)
+        outputs = self._raw(context, returns / total, jnp.log(level))
+        return returns / total**2 + level / total * outputs
+
+    def denoising_loss(
+        self,
+        context: Float[Array, " hidden"],
+        returns: Float[Array, " d"],
+        uniforms: Float[Array, " noise"],
+    ) -> Float[Array, ""]:
+        """Squared error of the network's own part, which has unit scale at every level."""
+        normal = ndtri(uniforms)
+        log_level = LOG_LEVEL_MEAN + LOG_LEVEL_STD * normal[0]
+        level = jnp.exp(log_level)
+        total = jnp.sqrt(1 + level**2)
+        disturbed = returns + level * normal[1:]
+        wanted = (returns - disturbed / total**2) * total / level
+        return jnp.sum((self._raw(context, disturbed / total, log_level) - wanted) ** 2)
+
+    def draw(
+        self, law: Float[Array, " hidden"], uniforms: Float[Array, " noise"]
+    ) -> Float[Array, " d"]:
+        """Heun's method down a fixed ladder of levels."""
+        levels = jnp.asarray(ladder(self.sampling_steps), jnp.float32)
+
+        def slope(returns: Float[Array, " d"], level: Float[Array, ""]) -> Float[Array, " d"]:
+            return (returns - self.denoise(law, returns, level)) / level
+
+        def step(returns: Float[Array, " d"], pair: Float[Array, " 2"]) -> tuple[Array, None]:
+            level, lower = pair
+            first = slope(returns, level)
+            trial = returns + (lower - level) * first
+            return returns + (lower - level) * 0.5 * (first + slope(trial, lower)), None
+
+        start = HIGHEST * ndtri(uniforms)
+        returns, _ = jax.lax.scan(step, start, jnp.stack([levels[:-1], levels[1:]], axis=1))
+        return self.denoise(law, returns, levels[-1])
+
+    def log_prob(
+        self, inputs: Float[Array, " inputs"], returns: Float[Array, " d"]
+    ) -> Float[Array, ""]:
+        """Log density: the divergence along the flow, integrated by Diffrax, and the start's."""
+        diffrax = _diffrax()
+        context = self.condition(inputs)
+
+        def velocity(z: Float[Array, " d"], log_level: Float[Array, ""]) -> Float[Array, " d"]:
+            return z - self.denoise(context, z, jnp.exp(log_level))
+
+        def field(log_level: Float[Array, ""], state: tuple, _: None) -> tuple:
+            z, _ = state
+            jacobian = jax.jacfwd(velocity)(z, log_level)
+            return velocity(z, log_level), jnp.trace(jacobian)
+
+        solution = diffrax.diffeqsolve(
+            diffrax.ODETerm(field),
+            diffrax.Tsit5(),
+            np.log(LOWEST),
+            np.log(HIGHEST),
+            0.05,
+            (returns, jnp.zeros(())),
+            stepsize_controller=diffrax.PIDController(rtol=1e-4, atol=1e-4),
+            max_steps=1000,
+        )
+        end, divergence = (value[0] for value in solution.ys)
+        normal = end / HIGHEST
+        size = self.return_dim * (np.log(HIGHEST) + 0.5 * np.log(2 * np.pi))
+        return divergence - 0.5 * jnp.sum(normal**2) - size
+
+    def _raw(
+        self,
+        context: Float[Array, " hidden"],
+        scaled: Float[Array, " d"],
+        log_level: Float[Array, ""],
+    ) -> Float[Array, " d"]:
+        features = jnp.concatenate(
+            [
+                fourier_features(scaled, POSITION_FREQUENCIES),
+                fourier_features(log_level[None] / 2, LEVEL_FREQUENCIES),
+            ]
+        )
+        return self.network.finish(context + features @ self.position)
+
+
+def ladder(steps: int) -> np.ndarray:
+    """Levels from the highest to the lowest, denser towards the lowest."""
+    ends = np.array([HIGHEST, LOWEST]) ** (1 / SPACING)
+    return np.linspace(*ends, steps + 1) ** SPACING
+
+
+@dataclass(frozen=True)
+class Diffusion:
+    """Conditional diffusion model; its density is that of its probability flow.
+
+    hidden: widths of the hidden layers of the denoiser.
+    sampling_steps: steps from noise to a return, two evaluations each.
+    pool: target draws a row gets in each stage.
+    """
+
+    hidden: tuple[int, ...] = (128, 128, 128)
+    sampling_steps: int = 16
+    pool: int = 4
+
+    name: ClassVar[str] = "diffusion"
+    standardised: ClassVar[bool] = True
+    frame: ClassVar[FrameRule] = staticmethod(moments_frame)
+    tuning: ClassVar[Tuning] = Tuning(steps=1.5, learning_rate=0.3)
+
+    def build(self, sizes: Sizes, generator: np.random.Generator) -> DiffusionModel:
+        """A denoiser of a standard normal."""
+        _diffrax()
+        d = sizes.returns
+        network = Network(sizes.inputs, self.hidden, np.zeros(d), generator)
+        width = d * (1 + 2 * len(POSITION_FREQUENCIES)) + 1 + 2 * len(LEVEL_FREQUENCIES)
+        position = generator.standard_normal((width, self.hidden[0])) / np.sqrt(width / 2)
+        return DiffusionModel(
+            network, jnp.asarray(position, jnp.float32), d, self.pool, self.sampling_steps
+        )
+
+
+def _diffrax():  # type: ignore[no-untyped-def]
+    try:
+        import diffrax
+    except ImportError as error:
+        raise ModelError(
+            "Diffusion needs Diffrax, which is not installed: pip install 'fle[flows]'."
+        ) from error
+    return diffrax

@@ -1,0 +1,139 @@
+"""Conditional normalising flows of rational-quadratic splines, on FlowJAX."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtri
+from jaxtyping import Array, Float
+
+from fle.errors import ModelError, SettingsError
+from fle.models.base import (
+    FrameRule,
+    LikelihoodModel,
+    NextLaws,
+    Sizes,
+    Tuning,
+    moments_frame,
+    shifted_lattice,
+)
+from fle.models.network import Network
+
+if TYPE_CHECKING:
+    from flowjax.bijections import AbstractBijection
+
+# Splines bend within this many standard deviations; beyond, they are the identity.
+INTERVAL = 4.0
+
+
+class FlowModel(LikelihoodModel):
+    """z = T(e; context(x, a)) with e standard normal and T a chain of monotone splines.
+
+    Targets are blurred by `scale_floor` (in units of the return scale) before their likelihood is
+    taken, so that a point mass becomes a narrow peak instead of an infinite density.
+    """
+
+    context: Network
+    bijection: "AbstractBijection"
+    return_dim: int = eqx.field(static=True)
+    scale_floor: float = eqx.field(static=True)
+
+    @property
+    def noise_size(self) -> int:
+        """One number a coordinate."""
+        return self.return_dim
+
+    @property
+    def target_noise_size(self) -> int:
+        """As for any density, and one number a coordinate for the blur."""
+        return super().target_noise_size + self.return_dim
+
+    def condition(self, inputs: Float[Array, " inputs"]) -> Float[Array, " context"]:
+        """What the splines are told of the input."""
+        return jax.nn.silu(self.context(inputs))
+
+    def draw(
+        self, law: Float[Array, " context"], uniforms: Float[Array, " noise"]
+    ) -> Float[Array, " d"]:
+        """The splines' image of a standard normal."""
+        return self._splines().transform(ndtri(uniforms), law)
+
+    def log_prob(
+        self, inputs: Float[Array, " inputs"], returns: Float[Array, " d"]
+    ) -> Float[Array, ""]:
+        """Change of variables."""
+        normal, log_det = self._splines().inverse_and_log_det(returns, self.condition(inputs))
+        return log_det - 0.5 * jnp.sum(normal**2) - 0.5 * self.return_dim * np.log(2 * np.pi)
+
+    def target(
+        self, prepared: NextLaws, uniforms: Float[Array, " noise"], draws: int
+    ) -> Float[Array, "draws d"]:
+        """Draws of r + discount * y, blurred."""
+        blur, uniforms = jnp.split(uniforms, [self.return_dim])
+        points = shifted_lattice(blur, draws)
+        return super().target(prepared, uniforms, draws) + self.scale_floor * ndtri(points)
+
+    def _splines(self) -> "AbstractBijection":
+        import paramax
+
+        return paramax.unwrap(self.bijection)
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Conditional normalising flow with an exact density.
+
+    kind: "coupling" transforms half of the coordinates given the others, which makes drawing and
+        density equally fast; "autoregressive" transforms each given those before it. A scalar
+        return has nothing to couple and is always autoregressive.
+    layers: number of transformations in the chain.
+    knots: knots of each spline.
+    hidden: width of the two-layer networks that give the splines.
+    context: widths of the network that reads observation and action.
+    scale_floor: blur of the targets, as a share of the return scale.
+    """
+
+    kind: Literal["coupling", "autoregressive"] = "coupling"
+    layers: int = 4
+    knots: int = 12
+    hidden: int = 64
+    context: tuple[int, ...] = (64, 32)
+    scale_floor: float = 0.01
+
+    name: ClassVar[str] = "flow"
+    standardised: ClassVar[bool] = True
+    frame: ClassVar[FrameRule] = staticmethod(moments_frame)
+    tuning: ClassVar[Tuning] = Tuning(learning_rate=0.3, batch_size=0.5, draws=2)
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("coupling", "autoregressive"):
+            raise SettingsError(f'kind must be "coupling" or "autoregressive", got {self.kind!r}.')
+
+    def build(self, sizes: Sizes, generator: np.random.Generator) -> FlowModel:
+        """A flow that starts out near the identity, that is, as a standard normal."""
+        try:
+            from flowjax.bijections import RationalQuadraticSpline
+            from flowjax.distributions import StandardNormal
+            from flowjax.flows import coupling_flow, masked_autoregressive_flow
+        except ImportError as error:
+            raise ModelError(
+                "Flow needs FlowJAX, which is not installed: pip install 'fle[flows]'."
+            ) from error
+        coupled = self.kind == "coupling" and sizes.returns > 1
+        make = coupling_flow if coupled else masked_autoregressive_flow
+        flow = make(
+            jax.random.key(int(generator.integers(2**32))),
+            base_dist=StandardNormal((sizes.returns,)),
+            transformer=RationalQuadraticSpline(knots=self.knots, interval=INTERVAL),
+            cond_dim=self.context[-1],
+            flow_layers=self.layers if sizes.returns > 1 else 1,
+            nn_width=self.hidden,
+            nn_depth=2,
+            nn_activation=jax.nn.silu,
+            invert=not coupled,
+        )
+        context = Network(sizes.inputs, self.context[:-1], np.zeros(self.context[-1]), generator)
+        return FlowModel(context, flow.bijection, sizes.returns, self.scale_floor)
