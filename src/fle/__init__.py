@@ -11,7 +11,10 @@ from fle.errors import FLEError, FLEWarning
 from fle.evaluation import Evaluation, Training, evaluate
 from fle.models import (
     GMM,
+    Autoregressive,
     Categorical,
+    Diffusion,
+    Flow,
     Gaussian,
     Histogram,
     LinearQuadratic,
@@ -24,11 +27,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "GMM",
+    "Autoregressive",
     "Categorical",
     "Dataset",
+    "Diffusion",
     "Evaluation",
     "FLEError",
     "FLEWarning",
+    "Flow",
     "Gaussian",
     "Histogram",
     "LinearQuadratic",

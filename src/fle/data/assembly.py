@@ -8,6 +8,7 @@ import numpy as np
 
 from fle.data import episodes as episode_rules
 from fle.data import validation
+from fle.data.recorded import Recorded, first_probabilities, follow_probabilities
 from fle.data.transitions import Array, Transitions, ends_episode, starts_episode
 from fle.errors import DataError
 
@@ -20,9 +21,11 @@ class Assembled:
 
     transitions: Transitions
     initial_observations: Array | None
+    initial_probabilities: Array | None
     number_of_observations: int | None
     number_of_actions: int | None
     reward_names: tuple[str, ...]
+    probability_names: tuple[str, ...]
     number_of_source_rows: int
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
@@ -43,9 +46,15 @@ def assemble(
     initial_observations: Any | None,
     number_of_actions: int | None,
     reward_names: Sequence[str] | None,
+    order: Any | None = None,
+    recorded: Recorded | None = None,
+    earlier_warnings: Sequence[str] = (),
 ) -> Assembled:
-    """Check and complete the fields; `next_missing` marks unknown next observations."""
-    warnings: list[str] = []
+    """Check and complete the fields; `next_missing` marks unknown next observations.
+
+    `order` is checked and sorts the rows as `steps` would, but declares nothing about time.
+    """
+    warnings = list(earlier_warnings)
     transitions, action_count, labels = _check_fields(
         observations=observations,
         actions=actions,
@@ -55,9 +64,10 @@ def assemble(
         terminations=terminations,
         truncations=truncations,
         episodes=episodes,
-        steps=steps,
+        steps=order if steps is None else steps,
         weights=weights,
         number_of_actions=number_of_actions,
+        recorded=recorded,
     )
     given_rows = len(transitions)
     # A time-dependent problem ends at its horizon, so there the flags may be absent.
@@ -77,24 +87,31 @@ def assemble(
         episode_rules.check_steps(transitions, labels)
         episode_rules.check_ends(transitions, labels)
     transitions = episode_rules.close_open_ends(transitions, warnings)
-    transitions = episode_rules.fill_next_observations(transitions, warnings)
+    transitions = episode_rules.settle_next_observations(transitions, warnings)
+    transitions = follow_probabilities(transitions)
 
+    initial_probabilities = None
     if initial_observations is None:
+        initial_probabilities = first_probabilities(transitions)
         initial = episode_rules.first_observations(transitions)
     else:
         initial = validation.like_observations(
             "initial_observations", initial_observations, transitions.observations
         )
     notes = _remarks_on_episodes(transitions.episodes, warnings)
-    transitions = episode_rules.drop_rows_without_next(transitions, warnings)
+    if steps is None:
+        transitions = replace(transitions, steps=None)
+    transitions = episode_rules.continue_rows(transitions, warnings)
     if transitions.weights is not None:
         validation.weight_array(transitions.weights)
     return Assembled(
         transitions=transitions,
         initial_observations=initial,
+        initial_probabilities=initial_probabilities,
         number_of_observations=_count_states(transitions, initial),
         number_of_actions=action_count,
         reward_names=validation.reward_name_tuple(reward_names, transitions.rewards.shape[1]),
+        probability_names=() if recorded is None else recorded.names,
         number_of_source_rows=given_rows,
         warnings=tuple(warnings),
         notes=notes,
@@ -114,6 +131,7 @@ def _check_fields(
     steps: Any | None,
     weights: Any | None,
     number_of_actions: int | None,
+    recorded: Recorded | None,
 ) -> tuple[Transitions, int | None, Array | None]:
     """Each field by itself; also the number of actions and the episodes' own ids."""
     checked_observations = validation.observation_array(observations)
@@ -142,6 +160,8 @@ def _check_fields(
         episodes=numbers,
         steps=None if steps is None else validation.step_array(steps),
         weights=None if weights is None else validation.weight_array(weights),
+        probabilities=None if recorded is None else recorded.here,
+        next_probabilities=None if recorded is None else recorded.following,
         source_rows=np.arange(rows),
     )
     for name, values in vars(transitions).items():

@@ -1,7 +1,5 @@
 """The logged transitions that an evaluation starts from, checked when they are put together."""
 
-import copy
-import warnings as python_warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,25 +7,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fle.data.assembly import Assembled, assemble
+from fle.data.assembly import assemble
+from fle.data.attributes import ROW_FIELDS, changed, emit_warnings, fill
 from fle.data.description import one_line, summary
+from fle.data.fingerprint import fingerprint
 from fle.data.flatten import flatten_episodes
 from fle.data.transitions import Array, ends_episode, position_in_episode, starts_episode
 from fle.data.validation import numeric_array, require_rows, weight_array
-from fle.errors import DataError, FLEWarning, SettingsError
-
-ROW_FIELDS = (
-    "observations",
-    "actions",
-    "rewards",
-    "next_observations",
-    "terminations",
-    "truncations",
-    "episodes",
-    "steps",
-    "weights",
-    "source_rows",
-)
+from fle.errors import DataError, SettingsError
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -57,7 +44,8 @@ class Dataset:
 
     Afterwards `episodes` are numbered by first appearance, and `source_rows` says which of the
     `number_of_source_rows` given rows each row was. `whole_episodes` is False once `subset` has
-    taken episodes apart.
+    taken episodes apart. Policies whose probabilities `fle.read` found in the data are named in
+    `probability_names`; `recorded_probabilities` gives them.
     """
 
     observations: Array
@@ -69,10 +57,13 @@ class Dataset:
     episodes: Array | None
     steps: Array | None
     weights: Array | None
+    next_probabilities: Array | None
     initial_observations: Array | None
+    initial_probabilities: Array | None
     number_of_observations: int | None
     number_of_actions: int | None
     reward_names: tuple[str, ...]
+    probability_names: tuple[str, ...]
     source_rows: Array
     number_of_source_rows: int
     whole_episodes: bool
@@ -110,7 +101,8 @@ class Dataset:
             number_of_actions=number_of_actions,
             reward_names=reward_names,
         )
-        _fill(self, assembled)
+        fill(self, assembled)
+        emit_warnings(self, stacklevel=2)
 
     @classmethod
     def from_episodes(
@@ -135,7 +127,8 @@ class Dataset:
             reward_names=reward_names,
         )
         data = cls.__new__(cls)
-        _fill(data, assembled)
+        fill(data, assembled)
+        emit_warnings(data, stacklevel=2)
         return data
 
     def __len__(self) -> int:
@@ -171,6 +164,29 @@ class Dataset:
             )
         return self.initial_observations
 
+    def recorded_probabilities(self, name: str = "probability") -> tuple[Array, Array]:
+        """A recorded policy as `RowProbabilities` takes it: next and initial probabilities.
+
+        The first has one row per given row, `number_of_source_rows` of them; rows that are not
+        here any more are uniform, and never used.
+        """
+        if name not in self.probability_names:
+            found = ", ".join(self.probability_names) or "none"
+            raise DataError(
+                f"no probability columns named {name!r} were read (found: {found}); expected"
+                " columns such as probability.0, probability.1, or read(..., probability=...)"
+            )
+        if self.next_probabilities is None or self.initial_probabilities is None:
+            raise DataError(
+                f"{name}: the probabilities at the initial observations are unknown; give episodes,"
+                " and no initial_observations, so that the rows that start an episode tell them"
+            )
+        number = self.probability_names.index(name)
+        here = self.next_probabilities[:, number]
+        given = np.full((self.number_of_source_rows, here.shape[1]), 1 / here.shape[1])
+        given[self.source_rows] = here
+        return given, self.initial_probabilities[:, number].astype(np.float64)
+
     def subset(self, rows: npt.ArrayLike) -> "Dataset":
         """The given rows (indices, with repeats allowed, or a mask); initial observations stay."""
         chosen = _row_indices(rows, len(self))
@@ -183,18 +199,18 @@ class Dataset:
             complete = (kept == 0) | (kept == np.bincount(self.episodes))
             in_order = bool((np.diff(chosen) > 0).all())
             changes["whole_episodes"] = self.whole_episodes and in_order and bool(complete.all())
-        return _changed(self, changes)
+        return changed(self, changes)
 
     def with_weights(self, weights: npt.ArrayLike) -> "Dataset":
         """The same rows under other weights."""
         checked = weight_array(weights)
         require_rows("weights", checked, len(self))
-        return _changed(self, {"weights": checked})
+        return changed(self, {"weights": checked})
 
     def with_steps(self) -> "Dataset":
         """The same rows, declared time-dependent: a row's step is its position in its episode."""
         episodes = self._require_whole_episodes()
-        return _changed(self, {"steps": position_in_episode(episodes)})
+        return changed(self, {"steps": position_in_episode(episodes)})
 
     def observed_returns(self, gamma: float) -> tuple[Array, Array]:
         """Discounted returns (E, d) of the logged episodes, and which of the E terminated.
@@ -221,48 +237,17 @@ class Dataset:
             )
         return self.episodes
 
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the content in hexadecimal, computed anew each time."""
+        return fingerprint(self)
+
     def __repr__(self) -> str:
         return one_line(self)
 
     def summary(self) -> str:
         """A few lines that say what the data is."""
         return summary(self)
-
-
-def _fill(data: Dataset, assembled: Assembled) -> None:
-    """Set every attribute, then emit the warnings as seen from the user's line."""
-    transitions = assembled.transitions
-    for name in ROW_FIELDS:
-        _set(data, name, getattr(transitions, name))
-    for name in (
-        "initial_observations",
-        "number_of_observations",
-        "number_of_actions",
-        "reward_names",
-        "number_of_source_rows",
-        "warnings",
-        "notes",
-    ):
-        _set(data, name, getattr(assembled, name))
-    _set(data, "whole_episodes", data.episodes is not None)
-    for message in assembled.warnings:
-        python_warnings.warn(message, FLEWarning, stacklevel=3)
-
-
-def _changed(data: Dataset, changes: Mapping[str, Any]) -> Dataset:
-    """A copy with other attributes, without checking and warning a second time."""
-    changed = copy.copy(data)
-    for name, value in changes.items():
-        _set(changed, name, value)
-    return changed
-
-
-def _set(data: Dataset, name: str, value: Any) -> None:
-    if isinstance(value, np.ndarray):
-        # A view, so that the user's own array stays writable.
-        value = value.view()
-        value.setflags(write=False)
-    object.__setattr__(data, name, value)
 
 
 def _row_indices(rows: npt.ArrayLike, length: int) -> Array:

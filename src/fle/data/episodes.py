@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fle.data.threads import gather
 from fle.data.transitions import (
     Array,
     Transitions,
@@ -16,11 +17,16 @@ from fle.errors import DataError
 
 def number_episodes(ids: Array) -> tuple[Array, Array]:
     """Episodes numbered by first appearance, and the id that each number stands for."""
-    labels, first_rows, numbers = np.unique(ids, return_index=True, return_inverse=True)
-    order = np.argsort(first_rows)
+    starts = starts_episode(ids)
+    # Rows of an episode mostly stand together, so there are far fewer runs than rows to sort.
+    labels, first_runs, numbers = np.unique(ids[starts], return_index=True, return_inverse=True)
+    order = np.argsort(first_runs)
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
-    return rank[numbers], labels[order]
+    runs = np.cumsum(starts) - 1
+    if len(labels) == len(numbers):
+        return runs, labels[order]
+    return rank[numbers][runs], labels[order]
 
 
 def settle_flags(transitions: Transitions, warnings: list[str]) -> Transitions:
@@ -40,6 +46,8 @@ def order_rows(transitions: Transitions, warnings: list[str]) -> Transitions:
     episodes, steps = transitions.episodes, transitions.steps
     if episodes is None:
         return transitions
+    if _in_order(episodes, steps):
+        return transitions
     order = np.argsort(episodes, kind="stable") if steps is None else np.lexsort((steps, episodes))
     moved = int((order != np.arange(len(order))).sum())
     if moved == 0:
@@ -49,15 +57,25 @@ def order_rows(transitions: Transitions, warnings: list[str]) -> Transitions:
     return transitions.take(order)
 
 
+def _in_order(episodes: Array, steps: Array | None) -> bool:
+    """Whether sorting would move nothing; far cheaper than sorting to find out."""
+    if (episodes[1:] < episodes[:-1]).any():
+        return False
+    if steps is None:
+        return True
+    return not ((steps[1:] < steps[:-1]) & (episodes[1:] == episodes[:-1])).any()
+
+
 def check_steps(transitions: Transitions, labels: Array) -> None:
     """Within an episode the steps must run 0, 1, 2, ..."""
     episodes, steps = transitions.episodes, transitions.steps
     if episodes is None or steps is None:
         return
+    within = episodes[1:] == episodes[:-1]
+    if steps[0] == 0 and (steps[1:] == (steps[:-1] + 1) * within).all():
+        return
     expected = position_in_episode(episodes)
     wrong = steps != expected
-    if not wrong.any():
-        return
     row = int(np.argmax(wrong))
     episode, step = labels[episodes[row]], int(steps[row])
     source = transitions.source_rows[row]
@@ -130,9 +148,9 @@ def close_open_ends(transitions: Transitions, warnings: list[str]) -> Transition
     return replace(transitions, truncations=transitions.truncations | unmarked)
 
 
-def fill_next_observations(transitions: Transitions, warnings: list[str]) -> Transitions:
-    """Next observations from the following row, or a comparison of the given ones with it."""
-    episodes, observations = transitions.episodes, transitions.observations
+def settle_next_observations(transitions: Transitions, warnings: list[str]) -> Transitions:
+    """Compare given next observations with the following row, or mark where there will be none."""
+    episodes = transitions.episodes
     if transitions.next_observations is not None:
         differs = not_followed(transitions, episodes) if episodes is not None else np.zeros(1, bool)
         if differs.any():
@@ -147,21 +165,37 @@ def fill_next_observations(transitions: Transitions, warnings: list[str]) -> Tra
             "next_observations cannot be derived because nothing says where episodes end;"
             " give next_observations, or episodes, or terminations and truncations"
         )
-    last = ends_episode(episodes)
-    following = np.concatenate([observations[1:], observations[-1:]])
-    # The entry of a terminated row is never used, so any observation of the space will do.
-    following[last] = observations[last]
-    return replace(
-        transitions, next_observations=following, next_missing=last & ~transitions.terminations
-    )
+    missing = ends_episode(episodes) & ~transitions.terminations
+    return replace(transitions, next_missing=missing)
 
 
-def drop_rows_without_next(transitions: Transitions, warnings: list[str]) -> Transitions:
-    """Leave out truncated rows that cannot be continued; calling them terminal would be wrong."""
+def continue_rows(transitions: Transitions, warnings: list[str]) -> Transitions:
+    """Give each row its next observation, and leave out rows that cannot have one.
+
+    Such rows are truncated; calling them terminal would be wrong.
+    """
     missing, episodes = transitions.next_missing, transitions.episodes
-    count = int(missing.sum())
-    if count == 0 or episodes is None:
+    if episodes is None:
         return transitions
+    following = None
+    if transitions.next_observations is None:
+        # A terminated row repeats its own observation, which is never used.
+        following = np.arange(len(transitions)) + ~ends_episode(episodes)
+    kept, observations = transitions, transitions.observations
+    if missing.any():
+        _announce_dropped(missing, warnings)
+        rows = np.flatnonzero(~missing)
+        # The row before a dropped one is now the last of its episode, cut off in the same sense.
+        before = np.concatenate([missing[1:], [False]]) & ~ends_episode(episodes)
+        kept = replace(transitions, truncations=transitions.truncations | before).take(rows)
+        following = None if following is None else following[rows]
+    if following is None:
+        return kept
+    return replace(kept, next_observations=gather(observations, following))
+
+
+def _announce_dropped(missing: Array, warnings: list[str]) -> None:
+    count = int(missing.sum())
     warnings.append(
         f"{count} truncated rows have no next observation and were dropped"
         " (they are not terminal); give next_observations to keep them"
@@ -171,16 +205,13 @@ def drop_rows_without_next(transitions: Transitions, warnings: list[str]) -> Tra
             f"{len(missing) - count} rows are left after {count} truncated rows without a next"
             " observation were dropped; expected at least 2: give next_observations"
         )
-    # The row before a dropped one is now the last of its episode, cut off in the same sense.
-    before = np.concatenate([missing[1:], [False]]) & ~ends_episode(episodes)
-    truncations = transitions.truncations | before
-    return replace(transitions, truncations=truncations).take(np.flatnonzero(~missing))
 
 
 def first_observations(transitions: Transitions) -> Array | None:
     """The observation at each episode's start, or at step 0, or None where neither is known."""
     if transitions.episodes is not None:
-        return transitions.observations[starts_episode(transitions.episodes)]
+        starts = np.flatnonzero(starts_episode(transitions.episodes))
+        return gather(transitions.observations, starts)
     if transitions.steps is not None and (transitions.steps == 0).any():
         return transitions.observations[transitions.steps == 0]
     return None

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fle.data.threads import gather
+
 Array = npt.NDArray[Any]
 
 
@@ -14,7 +16,8 @@ class Transitions:
     """Checked columns of n rows, before episodes are put in order.
 
     `next_missing` marks rows whose next observation is unknown; the entry there is a filler.
-    `source_rows` says where each row stood in the arrays that the user gave.
+    `source_rows` says where each row stood in the arrays that the user gave. `probabilities` are
+    (n, policies, actions), of target policies that are recorded in the data.
     """
 
     observations: Array
@@ -27,6 +30,8 @@ class Transitions:
     episodes: Array | None
     steps: Array | None
     weights: Array | None
+    probabilities: Array | None
+    next_probabilities: Array | None
     source_rows: Array
 
     def __len__(self) -> int:
@@ -35,7 +40,8 @@ class Transitions:
     def take(self, rows: Array) -> "Transitions":
         """The given rows of every column."""
         taken: dict[str, Any] = {
-            name: None if column is None else column[rows] for name, column in vars(self).items()
+            name: None if column is None else gather(column, rows)
+            for name, column in vars(self).items()
         }
         return replace(self, **taken)
 

@@ -2,34 +2,30 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
 
 from fle.errors import TrainingError
-from fle.evaluation.encoding import Encoder, Fitted, Frame, Rows, row_inputs, transitions
+from fle.evaluation.checkpoints import Keeper, LoopState
+from fle.evaluation.encoding import Encoder, Fitted, Frame, Rows, transitions
+from fle.evaluation.measuring import MEASURED_ROWS, Measure
 from fle.evaluation.optimise import (
     TrainingState,
-    Update,
     draw_targets,
     initial_state,
-    mean_loss,
     parameters_of,
     train_stage,
     with_parameters,
 )
 from fle.evaluation.progress import Progress
-from fle.evaluation.records import StageRecord
+from fle.evaluation.randomness import Randomness
 from fle.evaluation.settings import Training
 from fle.evaluation.stages import Stage
-from fle.models.base import TINY, DensityModel, ExactModel, GradientModel, ModelSpec
-from fle.returns.risk import cvar
+from fle.models.base import ExactModel, GradientModel, ModelSpec, Sizes
 
-MEASURED_ROWS = 8_192
-RISK_LEVEL = 0.1
 # Light and strong weight decay, how much likelihood light decay may cost before strong is used,
 # and the fewest rows on which that can be told.
 WEIGHT_DECAYS = (0.03, 0.3)
@@ -54,39 +50,61 @@ class BellmanLoop:
         self._encoder = encoder
         self._rows = rows
         self._weights = weights
-        self._initial_inputs = jnp.asarray(initial_inputs)
+        self._measure = Measure(encoder, rows, jnp.asarray(initial_inputs), training.draws)
         self._training = training
-        self._generator = np.random.default_rng([seed, 1])
-        self._key = jax.random.key(seed)
+        self._seed = seed
+        self._random = Randomness.before(seed)
         self._state: TrainingState | None = None
         self._most_rows = 0
         self._weight_decay = training.weight_decay or 0.0
-        self.notes: list[str] = []
 
     def run(
-        self, stages: Sequence[Stage], progress: Progress
-    ) -> tuple[list[Fitted], list[StageRecord]]:
-        """The fitted model and the record of every stage."""
-        model = self._spec.build(self._encoder.sizes, self._generator)
-        d = self._encoder.sizes.returns
-        previous = Fitted(model, Frame(jnp.zeros(d), jnp.ones(d)))
+        self, stages: Sequence[Stage], kept: int, keeper: Keeper, progress: Progress
+    ) -> LoopState:
+        """The state after the last stage, with the last `kept` fits and all records."""
+        blank = blank_fit(self._spec, self._encoder.sizes, self._random)
         self._most_rows = max(stage.rows.size for stage in stages)
-        if self._training.weight_decay is None:
-            self._choose_weight_decay(stages[0], previous)
-        fits, records = [], []
-        progress.start(len(stages), self._spec.name)
+        restored = keeper.restore(blank)
+        state = self._first_state(stages[0], blank) if restored is None else restored
+        self._state, self._weight_decay = state.optimiser, state.weight_decay
+        resumed = "" if restored is None else f", from stage {state.stage + 1}"
+        progress.start(len(stages), self._spec.name + resumed)
         try:
-            for number, stage in enumerate(stages):
-                began = time.perf_counter()
-                fitted, loss = self._fit(number, len(stages), stage, previous)
-                record = self._measure(number, stage, previous, fitted, loss, began)
-                progress.advance(number + 1, record.held_out_loss)
-                fits.append(fitted)
-                records.append(record)
-                previous = fitted
+            for number in range(state.stage, len(stages)):
+                state = self._next_state(state, stages, blank, kept)
+                keeper.keep(state)
+                progress.advance(number + 1, state.records[-1].held_out_loss)
+        except (TrainingError, KeyboardInterrupt):
+            keeper.flush()
+            raise
         finally:
             progress.finish()
-        return fits, records
+        keeper.flush()
+        return state
+
+    def _first_state(self, stage: Stage, blank: Fitted) -> LoopState:
+        notes: tuple[str, ...] = ()
+        if self._training.weight_decay is None:
+            notes = self._choose_weight_decay(stage, blank)
+        return LoopState(0, (), None, self._weight_decay, notes, ())
+
+    def _next_state(
+        self, state: LoopState, stages: Sequence[Stage], blank: Fitted, kept: int
+    ) -> LoopState:
+        began = time.perf_counter()
+        number = state.stage
+        stage = stages[number]
+        self._random = Randomness(self._seed, number + 1)
+        previous = state.fits[-1] if state.fits else blank
+        fitted, loss = self._fit(number, len(stages), stage, previous)
+        record = self._measure.record(number, stage, previous, fitted, loss, began, self._random)
+        return replace(
+            state,
+            stage=number + 1,
+            fits=(*state.fits, fitted)[-kept:],
+            optimiser=self._state if self._training.decay == "fit" else None,
+            records=(*state.records, record),
+        )
 
     def _fit(
         self, number: int, stages: int, stage: Stage, previous: Fitted
@@ -106,8 +124,9 @@ class BellmanLoop:
         self._state, losses = self._train(
             model, self._state, number, stages, stage.rows, stage.discount, previous, frame
         )
-        if not np.all(np.isfinite(losses)):
-            step = int(np.argmin(np.isfinite(losses)))
+        finite = np.append(np.isfinite(losses), np.isfinite(self._state.average).all())
+        if not finite.all():
+            step = int(np.argmin(finite))
             raise TrainingError(
                 f"The loss of stage {number + 1} of {stages} is not a number from step {step} on. "
                 "The last good stage is the one before. Lower the learning rate (now "
@@ -139,13 +158,13 @@ class BellmanLoop:
             jnp.asarray(self._training.average_rates()),
             jnp.float32(discount),
             jnp.float32(self._weight_decay),
-            self._next_key(),
+            self._random.key(),
             sizes=self._encoder.sizes,
             draws=self._training.draws,
         )
         return state, np.asarray(losses)
 
-    def _choose_weight_decay(self, stage: Stage, previous: Fitted) -> None:
+    def _choose_weight_decay(self, stage: Stage, previous: Fitted) -> tuple[str, ...]:
         """Fit half of the first stage's rows lightly and strongly decayed, judge by the other half.
 
         Light decay is kept unless it overfits badly: a bias that is too small to show in one stage
@@ -155,7 +174,7 @@ class BellmanLoop:
         self._weight_decay = light
         model = previous.model
         if not isinstance(model, GradientModel) or stage.rows.size < LEAST_ROWS:
-            return
+            return ()
         frame = self._frame(0, stage, previous)
         fitted_half, judging_half = np.array_split(stage.rows, 2)
         index = jnp.asarray(np.resize(judging_half, MEASURED_ROWS))
@@ -166,12 +185,12 @@ class BellmanLoop:
                 model, initial_state(model), 0, 1, fitted_half, stage.discount, previous, frame
             )
             fitted = Fitted(with_parameters(model, state.average), frame)
-            losses.append(self._held_out_loss(stage, previous, fitted, index))
+            losses.append(self._measure.held_out_loss(stage, previous, fitted, index, self._random))
         overfits = losses[0] - losses[1] > TOLERATED_OVERFITTING
         self._weight_decay = strong if overfits else light
-        self.notes.append(
+        return (
             f"weight decay {self._weight_decay:g}: on rows kept aside, {light:g} is "
-            f"{losses[0] - losses[1]:+.3f} worse in log likelihood than {strong:g}"
+            f"{losses[0] - losses[1]:+.3f} worse in log likelihood than {strong:g}",
         )
 
     def _fit_exactly(self, stage: Stage, previous: Fitted, frame: Frame) -> tuple[Fitted, float]:
@@ -200,7 +219,7 @@ class BellmanLoop:
             self._rows,
             index,
             jnp.float32(stage.discount),
-            self._next_key(),
+            self._random.key(),
             sizes=self._encoder.sizes,
         )
         centre, scale = self._spec.frame(np.asarray(targets, np.float64))
@@ -218,82 +237,14 @@ class BellmanLoop:
         return jnp.asarray(positions.reshape(shape).astype(np.int32))
 
     def _positions(self, rows: np.ndarray, number: int) -> np.ndarray:
-        """Positions in `rows`: whole passes in random order, or draws in proportion to weights."""
-        if self._weights is not None:
-            weights = self._weights[rows]
-            return self._generator.choice(rows.size, number, p=weights / weights.sum())
-        passes = -(-number // rows.size)
-        shuffled = [self._generator.permutation(rows.size) for _ in range(passes)]
-        return np.concatenate(shuffled)[:number]
-
-    def _measure(
-        self,
-        number: int,
-        stage: Stage,
-        previous: Fitted,
-        fitted: Fitted,
-        loss: float,
-        began: float,
-    ) -> StageRecord:
-        # Always the same number of rows, as another shape would be compiled anew.
-        index = jnp.asarray(np.resize(stage.held_out, MEASURED_ROWS))
-        held_out_loss = self._held_out_loss(stage, previous, fitted, index)
-        inputs = self._initial_inputs
-        if stage.step is not None:
-            inputs = row_inputs(self._rows, index, self._encoder.sizes)
-        unit = self._encoder.reward_unit
-        returns = np.asarray(sample_returns(fitted, inputs, self._next_key())) * unit
-        return StageRecord(
-            stage=number + 1,
-            step=stage.step,
-            discount=stage.discount,
-            loss=held_out_loss if np.isnan(loss) else loss,
-            held_out_loss=held_out_loss,
-            mean=returns.mean(axis=0),
-            std=returns.std(axis=0),
-            cvar=np.array([cvar(column, RISK_LEVEL) for column in returns.T]),
-            seconds=time.perf_counter() - began,
-        )
-
-    def _held_out_loss(
-        self, stage: Stage, previous: Fitted, fitted: Fitted, index: Int[Array, " k"]
-    ) -> float:
-        model, frame = fitted
-        discount, key = jnp.float32(stage.discount), self._next_key()
-        sizes, draws = self._encoder.sizes, self._training.draws
-        if isinstance(model, GradientModel):
-            update = Update(model, previous, frame, self._rows, discount, sizes, draws)
-            loss = float(mean_loss(update, index, key))
-        elif isinstance(model, DensityModel):
-            targets = draw_targets(previous, frame, self._rows, index, discount, key, sizes=sizes)
-            inputs = row_inputs(self._rows, index, sizes)
-            loss = -float(jnp.mean(log_density(model, inputs, targets)))
-        else:
-            return np.nan
-        if isinstance(model, DensityModel):
-            loss += float(np.log(np.asarray(frame.scale) * self._encoder.reward_unit).sum())
-        return loss
+        weights = None if self._weights is None else self._weights[rows]
+        return self._random.positions(rows.size, weights, number)
 
     def _fresh_parameters(self) -> Float[Array, " p"]:
-        return parameters_of(self._spec.build(self._encoder.sizes, self._generator))
-
-    def _next_key(self) -> PRNGKeyArray:
-        self._key, key = jax.random.split(self._key)
-        return key
+        return parameters_of(blank_fit(self._spec, self._encoder.sizes, self._random).model)
 
 
-@eqx.filter_jit
-def sample_returns(
-    fitted: Fitted, inputs: Float[Array, "k inputs"], key: PRNGKeyArray
-) -> Float[Array, "k d"]:
-    """One return for each input."""
-    uniforms = jax.random.uniform(key, (inputs.shape[0], fitted.model.noise_size), minval=TINY)
-    return jax.vmap(fitted.sample)(inputs, uniforms)
-
-
-@eqx.filter_jit
-def log_density(
-    model: DensityModel, inputs: Float[Array, "k inputs"], returns: Float[Array, "k d"]
-) -> Float[Array, " k"]:
-    """Log density of one return for each input."""
-    return jax.vmap(model.log_prob)(inputs, returns)
+def blank_fit(spec: ModelSpec, sizes: Sizes, random: Randomness) -> Fitted:
+    """A fresh model in a frame that changes nothing."""
+    frame = Frame(jnp.zeros(sizes.returns), jnp.ones(sizes.returns))
+    return Fitted(spec.build(sizes, random.generator), frame)

@@ -1,31 +1,39 @@
 """`fle.evaluate`: logged data and a target policy in, an Evaluation out."""
 
-import difflib
+import os
 import warnings
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 
 from fle.data import Dataset
 from fle.errors import FLEWarning, SettingsError
 from fle.evaluation.bellman import BellmanLoop
+from fle.evaluation.checkpoints import Keeper, NothingKept, Resume
+from fle.evaluation.choosing import chosen_model
 from fle.evaluation.encoding import Encoder
 from fle.evaluation.evaluation import Evaluation
 from fle.evaluation.progress import Progress, default_progress
+from fle.evaluation.provenance import (
+    LoggedData,
+    Provenance,
+    current_versions,
+    policy_fingerprint,
+)
 from fle.evaluation.remarks import data_remarks
+from fle.evaluation.run_directory import begin_run
 from fle.evaluation.settings import Training
+from fle.evaluation.specs import as_plain, spec_as_plain
 from fle.evaluation.stages import (
     RowUse,
     discounted_stages,
     finite_horizon_stages,
     number_of_stages,
 )
-from fle.models import GMM, Categorical, Gaussian, Histogram, ModelSpec, Quantile
-from fle.policies import ActionTable, Policy, tabulate_for_data
+from fle.models import ModelSpec
+from fle.models.base import Tuning
+from fle.policies import ActionTable, Policy, settle, tabulate_for_data
 
-MODELS: dict[str, type] = {
-    spec.name: spec for spec in (GMM, Histogram, Gaussian, Categorical, Quantile)
-}
 PROBE_INPUTS = 8_192
 
 
@@ -42,6 +50,8 @@ def evaluate(
     action_draws: int = 16,
     seed: int = 0,
     progress: Progress | None = None,
+    out: str | os.PathLike[str] | None = None,
+    resume: Resume = "latest",
 ) -> Evaluation:
     """Estimate the distribution of the target policy's return from logged data.
 
@@ -51,8 +61,9 @@ def evaluate(
         gamma: discount factor. Without a horizon it must be below 1.
         horizon: number of steps of an episode; the return is then finite, and undiscounted unless
             gamma is given too.
-        model: "auto", a name ("gmm", "histogram", "gaussian", "categorical", "quantile") or
-            hyperparameters such as `GMM(components=20)`.
+        model: "auto", which chooses by the dimension of the return and the number of rows; a name
+            ("gmm", "autoregressive", "flow", "diffusion", "histogram", "gaussian", "categorical",
+            "quantile"); or hyperparameters such as `GMM(components=20)`.
         rows: "all" lets every row serve every stage, "step" uses a row at its own step only, and
             "split" gives each stage rows of its own, as the theory does. Default: "step" if the
             data has step indices and a horizon is given, else "all".
@@ -62,26 +73,38 @@ def evaluate(
             sampler.
         seed: everything random follows from it; the same seed gives identical results.
         progress: told of every stage. Default: a bar on a terminal, nothing in a pipe.
+        out: a run directory, for `fle.load`. A run that was stopped, in whatever way, goes on there
+            when the same call is repeated, and its result is the same to the last bit; a finished
+            one is loaded.
+        resume: "latest" goes on from the last checkpoint; "previous" from the one before, should
+            the last one, or the result, be damaged.
     """
     gamma = _checked_gamma(gamma, horizon)
-    if data.weights is not None and np.any(data.weights == 0):
-        data = data.subset(data.weights > 0)
+    given = data
     notes = list(data.notes)
     messages = list(data.warnings)
+    # Before rows are left out, since the log's own policy is read off the following rows.
+    settled = settle(policy, data, seed=seed)
+    _warn_of(list(settled.remarks), messages)
+    if data.weights is not None and np.any(data.weights == 0):
+        data = data.subset(data.weights > 0)
     use: RowUse = rows or ("step" if data.steps is not None and horizon is not None else "all")
     if use not in ("all", "step", "split"):
         raise SettingsError(f'rows must be "all", "step" or "split", got {rows!r}.')
-    spec = _checked_model(model, notes)
+    spec = chosen_model(model, data, notes)
     if horizon is None:
         stages = _checked_stages(stages, data, gamma, notes)
     elif stages is not None:
         raise SettingsError("stages is for discounted problems; with a horizon it is given.")
     if training is None:
         training = Training.discounted(stages) if stages else Training.finite_horizon()
+        training = training.tuned(getattr(spec, "tuning", Tuning()))
     training = _fit_batch(training, data, notes)
     if horizon is not None and gamma < 1:
         notes.append(f"returns are discounted by {gamma:g} and end after {horizon} steps")
-    next_table, initial_table = tabulate_for_data(policy, data, draws=action_draws, seed=seed)
+    next_table, initial_table = tabulate_for_data(
+        settled.policy, data, draws=action_draws, seed=seed
+    )
     encoder = Encoder.standardising(data) if spec.standardised else Encoder.raw(data)
     _warn_of(data_remarks(data, encoder, horizon), messages)
 
@@ -96,20 +119,49 @@ def evaluate(
     loop = BellmanLoop(
         spec, encoder, encoder.rows(data, next_table), data.weights, probe, training, seed
     )
-    fits, records = loop.run(plan, progress or default_progress())
-    return Evaluation(
-        gamma=gamma,
-        horizon=horizon,
-        model=spec,
-        records=tuple(records),
-        notes=(*notes, *loop.notes),
-        warnings=tuple(messages),
-        return_names=data.reward_names,
-        encoder=encoder,
-        fits=tuple(fits if horizon is not None else fits[-1:]),
-        initial_inputs=initial_inputs,
-        initial_weights=initial_weights,
+    provenance = Provenance(
+        data=given.fingerprint,
+        policy=policy_fingerprint(next_table, initial_table),
+        seed=int(seed),
+        settings={
+            "gamma": as_plain(gamma),
+            "horizon": as_plain(horizon),
+            "model": spec_as_plain(spec),
+            "rows": use,
+            "stages": as_plain(stages),
+            "training": {name: as_plain(value) for name, value in asdict(training).items()},
+            "action_draws": as_plain(action_draws),
+        },
+        versions=current_versions(),
     )
+
+    def fitted(keeper: Keeper) -> Evaluation:
+        state = loop.run(plan, horizon or 1, keeper, progress or default_progress())
+        return Evaluation(
+            gamma=gamma,
+            horizon=horizon,
+            model=spec,
+            records=state.records,
+            notes=(*notes, *state.notes),
+            warnings=tuple(messages),
+            return_names=data.reward_names,
+            encoder=encoder,
+            fits=state.fits,
+            initial_inputs=initial_inputs,
+            initial_weights=initial_weights,
+            logged=LoggedData.of(given, gamma, horizon),
+            provenance=provenance,
+        )
+
+    if out is None:
+        return fitted(NothingKept())
+    with begin_run(out, provenance, spec, resume) as run:
+        if run.finished:
+            return run.result(spec)
+        _warn_of(run.remarks, messages)
+        evaluation = fitted(run.checkpoints)
+        run.finish(evaluation)
+    return evaluation
 
 
 def _checked_gamma(gamma: float | None, horizon: int | None) -> float:
@@ -127,19 +179,6 @@ def _checked_gamma(gamma: float | None, horizon: int | None) -> float:
             "gamma below 1."
         )
     return float(gamma)
-
-
-def _checked_model(model: str | ModelSpec, notes: list[str]) -> ModelSpec:
-    if not isinstance(model, str):
-        return model
-    if model == "auto":
-        notes.append("model: GMM, which has a density and fits scalar and vector returns alike")
-        return GMM()
-    if model not in MODELS:
-        near = difflib.get_close_matches(model, MODELS, 1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise SettingsError(f"model must be one of auto, {', '.join(MODELS)}; got {model!r}.{hint}")
-    return MODELS[model]()
 
 
 def _fit_batch(training: Training, data: Dataset, notes: list[str]) -> Training:

@@ -1,5 +1,6 @@
 """The result of an evaluation: distributions of the return, and how they were reached."""
 
+import os
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,6 +13,7 @@ from jaxtyping import Array, Float
 
 from fle.errors import DataError, SettingsError
 from fle.evaluation.encoding import Encoder, Fitted
+from fle.evaluation.provenance import LoggedData, Provenance
 from fle.evaluation.records import StageRecord
 from fle.models.base import TINY, DensityModel, ModelSpec, ReturnModel
 from fle.returns import ReturnDistribution
@@ -29,6 +31,8 @@ class Evaluation:
     model: the hyperparameters of the model that was fitted.
     records: one a stage, in the order of fitting.
     notes, warnings: what was decided for the user, and what they should know.
+    logged: what is kept of the data, with the returns the behaviour policy was seen to earn.
+    provenance: all settings, the seed, the versions, and fingerprints of data and policy.
     """
 
     gamma: float
@@ -42,6 +46,8 @@ class Evaluation:
     fits: tuple[Fitted, ...]
     initial_inputs: np.ndarray
     initial_weights: np.ndarray
+    logged: LoggedData
+    provenance: Provenance
 
     @cached_property
     def returns(self) -> ReturnDistribution:
@@ -60,6 +66,24 @@ class Evaluation:
         inputs = self.encoder.inputs(observations, actions)
         weights = np.full(len(inputs), 1 / len(inputs))
         return self._distribution(self._fit_of(step), inputs, weights)
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Write all of it to a run directory, from which `fle.load` gives it back."""
+        from fle.evaluation.run_directory import save
+
+        save(self, directory)
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        truth: npt.ArrayLike | ReturnDistribution | None = None,
+        title: str | None = None,
+    ) -> None:
+        """Write one HTML file with all of it, which needs no network; see `fle.report`."""
+        from fle.report import write_report
+
+        write_report(self, path, truth=truth, title=title)
 
     def _fit_of(self, step: int) -> Fitted:
         if self.horizon is None:

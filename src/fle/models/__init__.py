@@ -1,5 +1,6 @@
 """Conditional models of the return, one family a file."""
 
+from fle.models.autoregressive import Autoregressive
 from fle.models.base import (
     DensityModel,
     ExactModel,
@@ -10,7 +11,6 @@ from fle.models.base import (
     Sizes,
     Transition,
 )
-from fle.models.autoregressive import Autoregressive
 from fle.models.diffusion import Diffusion
 from fle.models.flow import Flow
 from fle.models.gaussian import Gaussian

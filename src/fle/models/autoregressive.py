@@ -11,7 +11,7 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 from scipy.stats import norm
 
-from fle.models.base import FrameRule, LikelihoodModel, Sizes, Tuning, moments_frame, pick
+from fle.models.base import FrameRule, LikelihoodModel, Sizes, moments_frame, pick
 from fle.models.network import Network, fourier_features
 
 FREQUENCIES = (1.0, 2.0, 4.0)
@@ -117,14 +117,15 @@ class Autoregressive:
     name: ClassVar[str] = "autoregressive"
     standardised: ClassVar[bool] = True
     frame: ClassVar[FrameRule] = staticmethod(moments_frame)
-    tuning: ClassVar[Tuning] = Tuning(batch_size=0.5)
 
     def build(self, sizes: Sizes, generator: np.random.Generator) -> AutoregressiveModel:
         """A model that starts out as independent, roughly standard normal coordinates."""
         k = self.components
         spread_out = norm.ppf((np.arange(k) + 0.5) / k)
         bias = np.concatenate([np.zeros(2 + k), spread_out, np.zeros(k)])
-        networks = [Network(sizes.inputs, self.hidden, bias, generator) for _ in range(sizes.returns)]
+        networks = [
+            Network(sizes.inputs, self.hidden, bias, generator) for _ in range(sizes.returns)
+        ]
         histories = []
         for earlier in range(1, sizes.returns):
             width = earlier * (1 + 2 * len(FREQUENCIES))

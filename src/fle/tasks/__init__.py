@@ -4,6 +4,7 @@ The Gymnasium form of the lock is `fle.tasks.gymnasium_lock.CombinationLockEnv`;
 """
 
 from fle.tasks.combination_lock import CombinationLock
+from fle.tasks.fork import Fork
 from fle.tasks.lqr import LQR
 from fle.tasks.rollouts import collect, monte_carlo_returns
 from fle.tasks.sampling import draw_categorical
@@ -19,6 +20,7 @@ from fle.tasks.tabular import (
 __all__ = [
     "LQR",
     "CombinationLock",
+    "Fork",
     "GaussianLaws",
     "SparseTerminalMDP",
     "TabularMDP",

@@ -1,0 +1,106 @@
+"""A checked `Dataset` as one Arrow file, to be read again without checking it again."""
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fle.data.attributes import FACTS, OTHER_ARRAYS, ROW_FIELDS, restore
+from fle.data.damage import optional_package, reading
+from fle.data.dataset import Dataset
+from fle.data.transitions import Array
+from fle.errors import DataError
+
+FORMAT = b"fle dataset 1"
+# Tried before the array's own type, and used only if nothing is lost.
+SMALLER = {"f8": "f4", "i8": "i4"}
+
+
+def write_cache(data: Dataset, path: str | Path) -> None:
+    """Write the data set, so that the file is always either whole or not there."""
+    pa = optional_package("pyarrow", "writing the data cache")
+    arrays = {name: getattr(data, name) for name in (*ROW_FIELDS, *OTHER_ARRAYS)}
+    stored = {name: _stored(array) for name, array in arrays.items() if array is not None}
+    facts = {
+        "shapes": {name: list(array.shape) for name, array in stored.items()},
+        "types": {name: arrays[name].dtype.str.lstrip("<>|=") for name in stored},
+        "facts": {name: getattr(data, name) for name in FACTS},
+        "fingerprint": data.fingerprint,
+    }
+    # Arrays differ in length, so each is one list in a table of one row.
+    columns = {name: _as_list(pa, array) for name, array in stored.items()}
+    table = pa.table(columns).replace_schema_metadata(
+        {b"format": FORMAT, b"fle": json.dumps(facts).encode()}
+    )
+    _write_atomically(pa, table, Path(path))
+
+
+def read_cache(path: str | Path) -> Dataset:
+    """The data set that `write_cache` wrote, with its warnings and notes; none is emitted."""
+    pa = optional_package("pyarrow", "reading the data cache")
+    with reading(path, "a data cache"):
+        with pa.OSFile(str(path)) as file:
+            table = pa.ipc.open_file(file).read_all()
+        # Offsets that point outside their buffer would end the whole process.
+        table.validate(full=True)
+        metadata = table.schema.metadata or {}
+        if metadata.get(b"format") != FORMAT:
+            raise DataError(f"{path}: not a data cache of this version; read the source again")
+        facts = json.loads(metadata[b"fle"])
+        values: dict[str, Any] = dict.fromkeys((*ROW_FIELDS, *OTHER_ARRAYS))
+        for name in table.column_names:
+            flat = table.column(name).chunk(0).flatten().to_numpy(zero_copy_only=False)
+            shape, dtype = facts["shapes"][name], np.dtype(facts["types"][name])
+            values[name] = flat.reshape(shape).astype(dtype, copy=False)
+        for name in FACTS:
+            value = facts["facts"][name]
+            values[name] = tuple(value) if isinstance(value, list) else value
+        data = Dataset.__new__(Dataset)
+        restore(data, values)
+        if data.fingerprint != facts["fingerprint"]:
+            raise DataError(f"{path}: the data cache is damaged; delete it, and read the source")
+    return data
+
+
+def is_cache(path: Path) -> bool:
+    """Whether an Arrow file was written by `write_cache`."""
+    pa = optional_package("pyarrow", "reading Arrow files")
+    with reading(path, "Arrow"), pa.OSFile(str(path)) as file:
+        return (pa.ipc.open_file(file).schema.metadata or {}).get(b"format", b"")[:11] == FORMAT[
+            :11
+        ]
+
+
+def _stored(array: Array) -> Array:
+    smaller = SMALLER.get(array.dtype.str.lstrip("<>|="))
+    if smaller is None:
+        return array
+    with np.errstate(over="ignore"):
+        narrow = array.astype(smaller)
+    return narrow if (narrow.astype(array.dtype) == array).all() else array
+
+
+def _as_list(pa: Any, array: Array) -> Any:
+    flat = pa.array(np.ascontiguousarray(array).reshape(-1))
+    return pa.LargeListArray.from_arrays(pa.array([0, len(flat)], pa.int64()), flat)
+
+
+def _write_atomically(pa: Any, table: Any, path: Path) -> None:
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error}); choose another folder") from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            with pa.ipc.new_file(file, table.schema) as writer:
+                writer.write_table(table)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error}); free some space") from error
+    finally:
+        Path(name).unlink(missing_ok=True)

@@ -1,0 +1,94 @@
+"""Arrays by name: a mapping, an npz file, or a flat HDF5 file as D4RL writes it."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fle.data.damage import reading
+from fle.data.readers.columns import Columns, Part, Source
+from fle.data.readers.hdf5_files import dataset_names, open_hdf5, read_dataset
+from fle.data.transitions import Array
+from fle.data.validation import numeric_array
+from fle.errors import DataError
+
+INITIAL = "initial_observations"
+
+
+def mapping_source(given: Mapping[Any, Any]) -> Source:
+    """Arrays in memory."""
+    arrays = {str(name): values for name, values in given.items()}
+    return _source("the mapping", tuple(arrays), arrays.__getitem__)
+
+
+def npz_source(path: Path) -> Source:
+    """An npz file, never unpickled."""
+    with reading(path, "npz"), _open_npz(path) as archive:
+        names = tuple(archive.files)
+
+    def get(name: str) -> Array:
+        try:
+            with reading(path, "npz"), _open_npz(path) as archive:
+                return archive[name]
+        except DataError as error:
+            if "allow_pickle" not in str(error):
+                raise
+            raise DataError(
+                f"{path}: array {name!r} holds Python objects, which are never unpickled;"
+                " expected numbers of one shape: save it with np.stack or .astype(float)"
+            ) from error
+
+    return _source(str(path), names, get)
+
+
+@contextmanager
+def _open_npz(path: Path) -> Iterator[Any]:
+    # Given an open file, which is closed whatever happens.
+    with path.open("rb") as file:
+        archive = np.load(file, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise DataError(f"{path}: expected an npz archive of named arrays, got one array")
+        with archive:
+            yield archive
+
+
+def hdf5_source(path: Path) -> Source:
+    """A flat HDF5 file: observations, actions, rewards, terminals, timeouts."""
+    with reading(path, "HDF5"), open_hdf5(path) as file:
+        names = tuple(dataset_names(file))
+
+    def get(name: str) -> Array:
+        with reading(path, "HDF5"), open_hdf5(path) as file:
+            return read_dataset(str(path), file, name)
+
+    return _source(str(path), names, get)
+
+
+def _source(source: str, names: tuple[str, ...], get: Callable[[str], Any]) -> Source:
+    def load(wanted: Sequence[str]) -> Columns:
+        arrays = {name: _array(source, name, get(name)) for name in wanted}
+        first = wanted[0]
+        rows = len(arrays[first])
+        for name, array in arrays.items():
+            if len(array) != rows:
+                raise DataError(
+                    f"{source}: {name!r} has {len(array)} rows but {first!r} has {rows};"
+                    " expected one row per transition in both"
+                )
+        return Columns((Part(source, rows),), {name: [array] for name, array in arrays.items()})
+
+    initial = get(INITIAL) if INITIAL in names else None
+    return Source(source, tuple(name for name in names if name != INITIAL), load, initial)
+
+
+def _array(source: str, name: str, values: Any) -> Array:
+    """Numbers, or text that may serve as ids."""
+    if isinstance(values, np.ndarray | list | tuple) and len(values) > 0:
+        array = np.asarray(values) if isinstance(values, np.ndarray) else None
+        if array is not None and array.dtype.kind == "U":
+            return array
+        if array is None and all(isinstance(item, str) for item in values):
+            return np.asarray(values, dtype=np.str_)
+    return numeric_array(f"{source}: array {name!r}", values)

@@ -1,0 +1,126 @@
+"""Which files a path, a folder, a pattern or a Minari id stands for, and of what format."""
+
+import difflib
+import glob
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fle.data.damage import reading
+from fle.data.readers.minari import minari_folder, minari_root
+from fle.errors import DataError
+
+SUFFIXES = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".csv.gz": "csv",
+    ".npz": "npz",
+    ".h5": "hdf5",
+    ".hdf5": "hdf5",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+}
+MAGIC = {b"PAR1": "parquet", b"\x89HDF": "hdf5", b"PK\x03\x04": "npz", b"ARRO": "arrow"}
+SHARDED = ("parquet", "csv", "arrow")
+MINARI_ID = re.compile(r"[\w.-]+(/[\w.-]+)*-v\d+")
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files of one format, or the folder of a Minari data set."""
+
+    kind: str
+    paths: tuple[Path, ...]
+
+
+def find_files(given: str | Path | Sequence[str | Path]) -> Files:
+    """The files behind what the user named."""
+    if not isinstance(given, str | Path):
+        paths = [Path(part) for part in given]
+        if not paths:
+            raise DataError("the list of files is empty; expected at least one")
+        return _of_one_kind(paths)
+    path = Path(given)
+    if path.is_dir():
+        return _folder(path)
+    if path.exists():
+        return Files(_kind(path), (path,))
+    text = str(given)
+    if glob.has_magic(text):
+        matches = [Path(match) for match in sorted(glob.glob(text, recursive=True))]
+        files = [match for match in matches if match.is_file()]
+        if not files:
+            raise DataError(f"{text}: no file matches this pattern; check the path")
+        return _of_one_kind(files)
+    if MINARI_ID.fullmatch(text):
+        return _minari(text)
+    with reading(path, "a file"):
+        path.stat()
+    raise DataError(f"{path}: neither a file nor a folder")
+
+
+def _folder(folder: Path) -> Files:
+    minari = minari_folder(folder)
+    if minari is not None:
+        return Files("minari", (minari,))
+    found = sorted(
+        path
+        for path in folder.rglob("*")
+        if path.is_file()
+        and _suffix(path) in SUFFIXES
+        and not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
+    )
+    if not found:
+        raise DataError(f"{folder}: no data files; expected {', '.join(SUFFIXES)}, or Minari's")
+    return _of_one_kind(found)
+
+
+def _of_one_kind(paths: Sequence[Path]) -> Files:
+    kinds = {_kind(path): path for path in paths}
+    if len(kinds) > 1:
+        first, second = list(kinds.values())[:2]
+        raise DataError(
+            f"{first} and {second} have different formats; expected one format: name the files,"
+            " for example with a pattern such as folder/*.parquet"
+        )
+    kind = next(iter(kinds))
+    if len(paths) > 1 and kind not in SHARDED:
+        raise DataError(
+            f"{paths[0]} and {paths[1]}: several {kind} files cannot be read as one; expected one"
+            " file, or shards in Parquet or CSV"
+        )
+    if len(set(paths)) < len(paths):
+        raise DataError(f"{paths[0]}: a file is listed twice; expected each once")
+    return Files(kind, tuple(paths))
+
+
+def _kind(path: Path) -> str:
+    """By the name, or else by the first bytes."""
+    if _suffix(path) in SUFFIXES:
+        return SUFFIXES[_suffix(path)]
+    with reading(path, "a file"), path.open("rb") as file:
+        head = file.read(4)
+    if head in MAGIC:
+        return MAGIC[head]
+    raise DataError(f"{path}: unknown format; expected one of {', '.join(SUFFIXES)}")
+
+
+def _suffix(path: Path) -> str:
+    name = path.name.lower()
+    return ".csv.gz" if name.endswith(".csv.gz") else Path(name).suffix
+
+
+def _minari(name: str) -> Files:
+    root = minari_root()
+    folder = minari_folder(root / name)
+    if folder is not None:
+        return Files("minari", (folder,))
+    present = [
+        str(path.parent.parent.relative_to(root).as_posix())
+        for path in root.glob("**/data/metadata.json")
+    ]
+    close = difflib.get_close_matches(name, present, n=3)
+    hint = f"nearest: {', '.join(close)}" if close else f"run: minari download {name}"
+    raise DataError(f"{name}: no such file, and no such Minari data set in {root}; {hint}")

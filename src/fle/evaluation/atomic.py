@@ -1,0 +1,141 @@
+"""Files that are either whole or not there, and a directory that has one writer at a time."""
+
+import errno
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from fle.errors import FLEError
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+LOCK_NAME = ".lock"
+TEMPORARY = ".tmp"
+# Windows forbids reading locked bytes, so those it locks lie far behind the process number.
+LOCKED_BYTE = 1 << 20
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace a file by new content that is already on the disk."""
+    temporary = path.with_name(f".{path.name}{TEMPORARY}")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        _sync_directory(path.parent)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise FLEError(_write_problem(path, len(content), error)) from error
+
+
+def plain_json(value: Any) -> str:
+    """JSON that is the same for equal values, to the last byte."""
+    return json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write a JSON object atomically."""
+    write_atomically(path, plain_json(value).encode("utf-8"))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object, or an FLEError that names the file."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FLEError(f"{path} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise FLEError(f"{path} is cut or damaged: expected JSON, {error}.") from error
+    if not isinstance(value, dict):
+        raise FLEError(f"{path}: expected a JSON object, got {type(value).__name__}.")
+    return value
+
+
+def make_directory(path: Path) -> None:
+    """Create a directory, or say why it cannot be."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FLEError(
+            f"The run directory {path} cannot be made: {error.strerror}. Give another `out`."
+        ) from error
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Remove what a killed writer left half-written."""
+    for temporary in directory.glob(f".*{TEMPORARY}"):
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def sole_writer(directory: Path) -> Iterator[None]:
+    """Hold the directory's lock, which the system lets go when the process ends in any way."""
+    path = directory / LOCK_NAME
+    try:
+        file = open(path, "a+b", buffering=0)  # noqa: SIM115
+    except OSError as error:
+        raise FLEError(
+            f"The run directory {directory} cannot be written: {error.strerror}. Give another "
+            "`out`, or change its permissions."
+        ) from error
+    with file:
+        _lock(file, path)
+        # Only the message to a second writer needs the number: a full disk is reported elsewhere.
+        with suppress(OSError):
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n".encode())
+        yield
+
+
+def _lock(file: IO[bytes], path: Path) -> None:
+    try:
+        if sys.platform == "win32":
+            file.seek(LOCKED_BYTE)
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES, errno.EDEADLK):
+            raise FLEError(
+                f"{path} cannot be locked: {error.strerror}. Put the run directory on a file "
+                "system that has locks."
+            ) from error
+        file.seek(0)
+        holder = file.read().decode().strip() or "unknown"
+        raise FLEError(
+            f"Process {holder} is writing to the run directory {path.parent}; only one may at a "
+            "time. Wait for it, stop it, or give another `out`."
+        ) from error
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make a rename survive a loss of power; Windows has no such call."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write_problem(path: Path, size: int, error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return (
+            f"The disk is full: {path} needs {size:,} bytes. What was saved before is intact. "
+            "Free some space and repeat the call; the run goes on from its last checkpoint."
+        )
+    return (
+        f"{path} cannot be written: {error.strerror}. What was saved before is intact. Change its "
+        "permissions or give another directory."
+    )

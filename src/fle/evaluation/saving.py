@@ -1,0 +1,164 @@
+"""An evaluation as files, and back."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fle.errors import FLEError, SettingsError
+from fle.evaluation.atomic import read_json, write_atomically, write_json
+from fle.evaluation.bellman import blank_fit
+from fle.evaluation.checkpoints import record_as_plain, record_from_plain
+from fle.evaluation.encoding import Encoder
+from fle.evaluation.evaluation import Evaluation
+from fle.evaluation.provenance import FORMAT, LoggedData, Provenance
+from fle.evaluation.randomness import Randomness
+from fle.evaluation.specs import spec_as_plain, spec_from_plain
+from fle.evaluation.tensor_files import (
+    DamagedFileError,
+    prefixed,
+    read_tensors,
+    stacked,
+    tensor_bytes,
+    unstacked,
+    without_prefix,
+)
+from fle.models.base import ModelSpec, Sizes
+
+RUN = "run.json"
+MODEL = "model.safetensors"
+SAMPLES = "samples.parquet"
+# Written last: a run that has it is finished.
+RESULT = "result.json"
+
+
+def write_result(evaluation: Evaluation, directory: Path) -> None:
+    """Everything `read_result` needs, and the samples for other programs."""
+    run = evaluation.provenance.identity
+    content, sha256 = tensor_bytes(_arrays(evaluation), {"run": run})
+    write_atomically(directory / MODEL, content)
+    samples = evaluation.returns.samples
+    write_atomically(directory / SAMPLES, _parquet(samples, evaluation.return_names))
+    write_json(directory / RESULT, _facts(evaluation, run, sha256))
+
+
+def read_result(directory: Path, model: ModelSpec | None) -> Evaluation:
+    """The evaluation that was written."""
+    provenance = Provenance.from_plain(read_json(directory / RUN), str(directory / RUN))
+    path = directory / RESULT
+    facts = read_json(path)
+    if facts.get("format") != FORMAT:
+        raise FLEError(
+            f"{path}: expected format {FORMAT}, found {facts.get('format')!r}. Use the version of "
+            "fle that wrote it."
+        )
+    arrays, _, sha256 = _read_model(directory / MODEL)
+    if (facts.get("run"), facts.get("model_sha256")) != (provenance.identity, sha256):
+        raise DamagedFileError(
+            f"{directory}: {RUN}, {RESULT} and {MODEL} are not of one run, by their hashes "
+            "(sha256). Take all three from the same place."
+        )
+    try:
+        return _evaluation(facts, arrays, provenance, model, directory)
+    except (KeyError, TypeError, IndexError) as error:
+        raise FLEError(f"{path} is damaged: {type(error).__name__} {error}.") from error
+
+
+def _read_model(path: Path) -> Any:
+    try:
+        return read_tensors(path)
+    except DamagedFileError as error:
+        raise DamagedFileError(
+            f'{error} Repeat the call of fle.evaluate with resume="previous": it goes on from a '
+            "checkpoint and gives the same result."
+        ) from error
+
+
+def _arrays(evaluation: Evaluation) -> dict[str, np.ndarray]:
+    logged = evaluation.logged
+    observed = {}
+    if logged.returns is not None and logged.complete is not None:
+        observed = {"returns": logged.returns, "complete": logged.complete}
+    initial = {"inputs": evaluation.initial_inputs, "weights": evaluation.initial_weights}
+    return {
+        **prefixed("fits", stacked(evaluation.fits)),
+        **prefixed("encoder", _encoder_arrays(evaluation.encoder)),
+        **prefixed("initial", initial),
+        **prefixed("logged", observed),
+    }
+
+
+def _encoder_arrays(encoder: Encoder) -> dict[str, np.ndarray]:
+    values = {field.name: getattr(encoder, field.name) for field in dataclasses.fields(encoder)}
+    return {name: value for name, value in values.items() if name != "sizes"}
+
+
+def _facts(evaluation: Evaluation, run: str, sha256: str) -> dict[str, Any]:
+    logged = evaluation.logged
+    return {
+        "format": FORMAT,
+        "run": run,
+        "model_sha256": sha256,
+        "gamma": evaluation.gamma,
+        "horizon": evaluation.horizon,
+        "model": spec_as_plain(evaluation.model),
+        "sizes": evaluation.encoder.sizes._asdict(),
+        "fits": len(evaluation.fits),
+        "return_names": list(evaluation.return_names),
+        "notes": list(evaluation.notes),
+        "warnings": list(evaluation.warnings),
+        "records": [record_as_plain(record) for record in evaluation.records],
+        "logged": {"rows": logged.rows, "episodes": logged.episodes, "summary": logged.summary},
+    }
+
+
+def _evaluation(
+    facts: dict[str, Any],
+    arrays: dict[str, np.ndarray],
+    provenance: Provenance,
+    model: ModelSpec | None,
+    directory: Path,
+) -> Evaluation:
+    source = str(directory)
+    spec = spec_from_plain(facts["model"], model, source)
+    encoder = Encoder(sizes=Sizes(**facts["sizes"]), **without_prefix("encoder", arrays))
+    blank = blank_fit(spec, encoder.sizes, Randomness.before(provenance.seed))
+    observed = without_prefix("logged", arrays)
+    return Evaluation(
+        gamma=facts["gamma"],
+        horizon=facts["horizon"],
+        model=spec,
+        records=tuple(record_from_plain(record) for record in facts["records"]),
+        notes=tuple(facts["notes"]),
+        warnings=tuple(facts["warnings"]),
+        return_names=tuple(facts["return_names"]),
+        encoder=encoder,
+        fits=unstacked(blank, without_prefix("fits", arrays), facts["fits"], source),
+        initial_inputs=arrays["initial/inputs"],
+        initial_weights=arrays["initial/weights"],
+        logged=LoggedData(
+            **facts["logged"], returns=observed.get("returns"), complete=observed.get("complete")
+        ),
+        provenance=provenance,
+    )
+
+
+def require_parquet() -> None:
+    """Refuse to begin what could not be finished."""
+    try:
+        import pyarrow.parquet  # noqa: F401
+    except ImportError as error:
+        raise SettingsError(
+            f'A run directory holds {SAMPLES}, which needs pyarrow: pip install "fle[files]".'
+        ) from error
+
+
+def _parquet(samples: np.ndarray, names: tuple[str, ...]) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.table({name: samples[:, i] for i, name in enumerate(names)})
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    return sink.getvalue().to_pybytes()

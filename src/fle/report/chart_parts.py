@@ -1,0 +1,137 @@
+"""What the charts share: colours, axes, and the look that follows from them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fle.errors import FLEError
+from fle.report.laws import Law
+from fle.report.numbers import NumberStyle
+
+# Altair builds its classes from a schema, so there are no types to name here.
+Chart = Any
+Rows = list[dict[str, Any]]
+
+HEIGHT = 220
+LABEL_LIMIT = 180
+
+
+@dataclass(frozen=True)
+class Palette:
+    """Colours, as CSS. On the page they are variables: dark mode and paper need no redrawing."""
+
+    ink: str
+    muted: str
+    grid: str
+    estimate: str
+    tail: str
+    behaviour: str
+    truth: str
+    font: str
+
+
+PAGE = Palette(
+    ink="var(--ink)",
+    muted="var(--muted)",
+    grid="var(--grid)",
+    estimate="var(--estimate)",
+    tail="var(--tail)",
+    behaviour="var(--behaviour)",
+    truth="var(--truth)",
+    font="inherit",
+)
+IMAGE = Palette(
+    ink="#1d2329",
+    muted="#5b6773",
+    grid="#e4e8ec",
+    estimate="#2a6ab0",
+    tail="#cc5522",
+    behaviour="#77706a",
+    truth="#17804f",
+    font="sans-serif",
+)
+
+
+def altair_or_error() -> Any:
+    """The altair module, or how to get it."""
+    try:
+        import altair
+        import vl_convert  # noqa: F401
+    except ImportError as error:
+        raise FLEError(
+            "Reports and charts need Altair and vl-convert: pip install 'fle[charts]'."
+        ) from error
+    return altair
+
+
+def specification(chart: Chart, palette: Palette) -> dict[str, Any]:
+    """The chart as Vega-Lite, in the palette's colours."""
+    text = {"labelFont": palette.font, "titleFont": palette.font}
+    return (
+        # The page names every chart itself, so the parts of it need no descriptions.
+        chart.configure(background="transparent", font=palette.font, aria=False)
+        .configure_mark(aria=False)
+        .configure_view(stroke=None)
+        .configure_axis(
+            **text,
+            labelColor=palette.muted,
+            titleColor=palette.ink,
+            titleFontWeight="normal",
+            titleFontSize=12,
+            titleLimit=LABEL_LIMIT,
+            labelFontSize=11,
+            domainColor=palette.muted,
+            tickColor=palette.muted,
+            gridColor=palette.grid,
+            titlePadding=8,
+        )
+        .configure_axisX(grid=False)
+        .configure_axisY(domain=False, ticks=False)
+        .configure_title(
+            font=palette.font,
+            color=palette.ink,
+            subtitleFont=palette.font,
+            subtitleColor=palette.muted,
+            anchor="start",
+        )
+        .to_dict(validate=False)
+    )
+
+
+def one_line(name: str) -> str:
+    """A user's name as a chart can show it: Vega's own language knows no exotic line ends."""
+    return " ".join("".join(c if c.isprintable() else " " for c in name).split())
+
+
+def value_axis(alt: Any, style: NumberStyle, ticks: int = 6) -> Any:
+    """Numbers of a return; powers of ten where the style has them."""
+    if style.exponent_figures is None:
+        return alt.Axis(tickCount=ticks)
+    return alt.Axis(tickCount=ticks, format=".3~e")
+
+
+def between(alt: Any, edges: NDArray[np.float64]) -> Any:
+    """A scale from the first to the last edge."""
+    return alt.Scale(domain=[float(edges[0]), float(edges[-1])], nice=False, zero=False)
+
+
+def at(alt: Any, parameter: str) -> Any:
+    """A place in the chart that a parameter decides."""
+    return alt.datum(alt.expr(parameter), type="quantitative")
+
+
+def rule(alt: Any, colour: str, dash: list[int]) -> Chart:
+    """A thin line across the chart, to be placed by the caller."""
+    data = alt.Data(values=[{}])
+    return alt.Chart(data).mark_rule(color=colour, strokeDash=dash, strokeWidth=1.25)
+
+
+def histogram_steps(law: Law, style: NumberStyle) -> Rows:
+    """The corners of a histogram, for a line or an area that steps after each."""
+    heights = [*law.heights, 0.0]
+    return [
+        {"z": float(z), "p": float(f"{p:.4g}")}
+        for z, p in zip(style.rounded(law.edges), heights, strict=True)
+    ]

@@ -1,0 +1,252 @@
+"""The page itself: one HTML file that carries its charts, its script and its numbers."""
+
+import json
+import os
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from math import comb
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fle.data import Dataset
+from fle.errors import FLEError
+from fle.evaluation import Evaluation
+from fle.evaluation.atomic import write_atomically
+from fle.report import wording
+from fle.report.chart_parts import altair_or_error
+from fle.report.charts import page_charts
+from fle.report.contents import Contents, Coordinate, Extras, FloatArray, gather
+from fle.report.laws import LEVELS, START_LEVEL, Law, tail_means
+from fle.report.numbers import NumberStyle, percent
+from fle.returns import ReturnDistribution, value_at_risk
+
+# Nothing may be fetched or sent. Vega builds functions from its expressions, hence unsafe-eval.
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "
+    "img-src data:"
+)
+WEIGHTED_MEASURES = (
+    ("mean", "Mean"),
+    ("std", "Standard deviation"),
+    ("edge", "VaR at"),
+    ("tailMean", "CVaR at"),
+    ("below", "Chance below 0"),
+)
+
+
+def write_report(
+    evaluation: Evaluation,
+    path: str | os.PathLike[str],
+    *,
+    data: Dataset | None = None,
+    truth: ArrayLike | ReturnDistribution | None = None,
+    title: str | None = None,
+    command: str | None = None,
+    extras: Extras | None = None,
+) -> None:
+    """Write an evaluation as one HTML file that needs no network.
+
+    Args:
+        evaluation: what `fle.evaluate` or `fle.load` gave.
+        path: the file; it is replaced whole or not at all.
+        data: the logged data, for its summary and the returns that were observed.
+        truth: draws of the true return, (n,) or (n, d), to judge the estimate by.
+        title: of the page.
+        command: how to get the same again; Python lines if left out.
+        extras: what the evaluation does not know itself, such as intervals.
+    """
+    altair_or_error()
+    contents = gather(
+        evaluation, data=data, truth=truth, title=title, command=command, extras=extras
+    )
+    write_atomically(Path(path), render(contents).encode("utf-8"))
+
+
+def render(contents: Contents) -> str:
+    """The whole page as text."""
+    coordinates = [_coordinate_view(c) for c in contents.coordinates]
+    number = len(contents.coordinates)
+    return _template().render(
+        contents=contents,
+        policy=CONTENT_POLICY,
+        style=_verbatim(_resource("page.css")),
+        script=_verbatim(_resource("page.js")),
+        bundle=_verbatim(_bundle()),
+        script_data=_verbatim(script_json(_script_data(contents))),
+        subtitle=wording.subtitle(contents),
+        sentences=wording.sentences(contents),
+        headline=wording.headline(contents),
+        start_level=wording.START,
+        start_index=START_LEVEL,
+        levels=len(LEVELS),
+        coordinates=coordinates,
+        weighted=_weighted_view(contents),
+        pairs_left=_pairs_left(number, len(contents.joints)),
+        truth_sentence=wording.truth_sentence(contents) if contents.comparisons else "",
+        health=wording.health(contents),
+        loss_caption=wording.loss_caption(contents),
+        returns_caption=wording.returns_caption(contents),
+        stage_table=wording.stage_table(contents),
+        data_rows=wording.data_rows(contents.data_lines),
+    )
+
+
+def script_json(value: Any) -> str:
+    """JSON that cannot end the script element it stands in, nor a line of it."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _template() -> Any:
+    try:
+        import jinja2
+    except ImportError as error:
+        raise FLEError("Reports need Jinja2: pip install 'fle[charts]'.") from error
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(_resource("page.html"))
+
+
+def _verbatim(text: str) -> Any:
+    """Our own text, which the template must not escape."""
+    from markupsafe import Markup
+
+    return Markup(text)  # noqa: S704
+
+
+def _resource(name: str) -> str:
+    return resources.files("fle.report").joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def _bundle() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script, its names kept to itself."""
+    import vl_convert
+
+    script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return "(() => {" + script.replace("</script", "<\\/script") + "})();"
+
+
+def _coordinate_view(c: Coordinate) -> dict[str, Any]:
+    position = start_position(c)
+    laws = [
+        {
+            "id": key,
+            "label": label,
+            "size": f"{law.size:,}",
+            "edge": wording.text_or_dash(c.style, wording.value_at_risk(law, START_LEVEL)),
+            "tail_mean": wording.text_or_dash(c.style, wording.tail_mean(law, START_LEVEL)),
+            "below": percent(float(law.below[position])),
+        }
+        for key, label, law in wording.laws_of(c)
+    ]
+    threshold = threshold_style(c).text(float(c.axis.thresholds[position]))
+    return {
+        "name": c.name,
+        "behaviour": c.behaviour is not None,
+        "truth": c.truth is not None,
+        "laws": laws,
+        "rows": [{"label": label, "cells": cells} for label, cells in wording.fixed_rows(c)],
+        "start": laws[0] | {"threshold": threshold, "position": position},
+        "thresholds": len(c.axis.thresholds),
+        "remarks": wording.outside_remarks(c),
+    }
+
+
+def start_position(c: Coordinate) -> int:
+    """Where the threshold begins: at 0 if that is on the chart, else at the logged mean."""
+    if c.axis.first <= 0 <= c.axis.last:
+        return c.axis.position(0.0)
+    return c.axis.position(c.estimate.mean if c.behaviour is None else c.behaviour.mean)
+
+
+def threshold_style(c: Coordinate) -> NumberStyle:
+    """Decimals that show the step between thresholds, and no more."""
+    if c.style.exponent_figures is not None:
+        return c.style
+    return NumberStyle(max(0, -int(np.floor(np.log10(c.axis.step)))), None)
+
+
+def _script_data(contents: Contents) -> dict[str, Any]:
+    weighted = None
+    if contents.draws is not None:
+        episodes = None if contents.episodes is None else contents.episodes.tolist()
+        weighted = {"draws": contents.draws.tolist(), "episodes": episodes}
+    return {
+        "levels": LEVELS.tolist(),
+        "startLevel": START_LEVEL,
+        "coordinates": [
+            {
+                "style": _script_style(c.style),
+                "thresholdStyle": _script_style(threshold_style(c)),
+                "first": c.axis.first,
+                "step": c.axis.step,
+                "laws": {key: _script_law(law, c.style) for key, _, law in wording.laws_of(c)},
+            }
+            for c in contents.coordinates
+        ],
+        "weighted": weighted,
+        "charts": page_charts(contents),
+    }
+
+
+def _script_style(style: NumberStyle) -> dict[str, int | None]:
+    return {"places": style.places, "exponentFigures": style.exponent_figures}
+
+
+def _script_law(law: Law, style: NumberStyle) -> dict[str, list[float | None]]:
+    levels = range(len(LEVELS))
+    return {
+        "edge": _rounded([wording.value_at_risk(law, k) for k in levels], style),
+        "tailMean": _rounded([wording.tail_mean(law, k) for k in levels], style),
+        "below": [round(float(share), 5) for share in law.below],
+    }
+
+
+def _rounded(values: Sequence[float | None], style: NumberStyle) -> list[float | None]:
+    return [None if value is None else float(style.rounded(value)) for value in values]
+
+
+def _weighted_view(contents: Contents) -> dict[str, Any] | None:
+    if contents.draws is None:
+        return None
+    estimate = contents.draws.sum(axis=1)
+    style = NumberStyle.of(float(estimate.mean()), float(estimate.std()))
+    behaviour = None
+    if contents.episodes is not None:
+        behaviour = _sum_cells(contents.episodes.sum(axis=1), style)
+    return {
+        "names": [c.name for c in contents.coordinates],
+        "start": "1.00",
+        "measures": WEIGHTED_MEASURES,
+        "estimate": _sum_cells(estimate, style),
+        "behaviour": behaviour,
+        "remark": (
+            f"Computed in this page from {len(estimate):,} of "
+            f"{contents.coordinates[0].estimate.size:,} draws."
+        ),
+    }
+
+
+def _sum_cells(sums: FloatArray, style: NumberStyle) -> dict[str, str]:
+    level = float(LEVELS[START_LEVEL])
+    tail = float(tail_means(np.sort(sums), np.array([level]))[0])
+    return {
+        "mean": style.text(float(sums.mean())),
+        "std": style.text(float(sums.std())),
+        "edge": style.text(value_at_risk(sums, level)),
+        "tailMean": style.text(tail),
+        "below": percent(float(np.mean(sums < 0))),
+    }
+
+
+def _pairs_left(number: int, shown: int) -> str:
+    left = comb(number, 2) - shown
+    return f"{left} more pairs are not drawn." if left > 0 else ""

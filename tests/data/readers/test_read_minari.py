@@ -1,0 +1,180 @@
+"""Minari data sets, in the layout that Minari 0.5 writes, without Minari."""
+
+import json
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pytest
+from reader_logs import read_with_warnings
+
+from fle.data import read
+from fle.errors import DataError
+
+BOX = {"type": "Box", "dtype": "float64", "shape": [2], "low": [-9, -9], "high": [9, 9]}
+DISCRETE = {"type": "Discrete", "dtype": "int64", "start": 0, "n": 4}
+LENGTHS = (3, 2)
+
+
+def episodes(generator):
+    for number, length in enumerate(LENGTHS):
+        last = np.arange(length) == length - 1
+        yield {
+            "observations": generator.integers(-8, 9, (length + 1, 2)).astype(float),
+            "actions": generator.integers(0, 3, length),
+            "rewards": generator.standard_normal(length),
+            "terminations": last & (number == 0),
+            "truncations": last & (number == 1),
+        }
+
+
+def write_metadata(folder, **changes):
+    folder.mkdir(parents=True, exist_ok=True)
+    metadata = {
+        "total_episodes": len(LENGTHS),
+        "jpeg_encoding": True,
+        "observation_space": json.dumps(BOX),
+        "action_space": json.dumps(DISCRETE),
+        "env_spec": json.dumps({"entry_point": "os:abort"}),
+        **changes,
+    }
+    (folder / "metadata.json").write_text(json.dumps(metadata))
+
+
+def write_hdf5(folder, logged, **changes):
+    write_metadata(folder, **changes)
+    with h5py.File(folder / "main_data.hdf5", "w") as file:
+        for number, episode in enumerate(logged):
+            for name, values in episode.items():
+                file[f"episode_{number}/{name}"] = values
+            file[f"episode_{number}"].attrs["seed"] = 0
+
+
+def write_arrow(folder, logged, **changes):
+    """The final observation has a row of its own, padded with zeros."""
+    write_metadata(folder, **changes)
+    for number, episode in enumerate(logged):
+        part = folder / str(number)
+        part.mkdir()
+        length = len(episode["actions"])
+        (part / "metadata.json").write_text(json.dumps({"id": number, "total_steps": length}))
+        columns = {name: np.append(episode[name], 0) for name in ("actions", "rewards")}
+        for name in ("terminations", "truncations"):
+            columns[name] = np.append(episode[name], False)
+        columns["observations"] = episode["observations"]
+        if not isinstance(columns["observations"], pa.Array):
+            flat = columns["observations"].reshape(-1)
+            columns["observations"] = pa.FixedSizeListArray.from_arrays(flat, 2)
+        table = pa.table(columns)
+        path = str(part / "part-0.arrow")
+        with pa.OSFile(path, "w") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+
+
+@pytest.fixture
+def logged():
+    return list(episodes(np.random.default_rng(0)))
+
+
+@pytest.mark.parametrize("write", [write_hdf5, write_arrow])
+def test_both_storages_by_id_and_by_folder(tmp_path, monkeypatch, logged, write):
+    write(tmp_path / "walker" / "expert-v0" / "data", logged)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    for source in ("walker/expert-v0", tmp_path / "walker/expert-v0"):
+        data = read(source)
+        expected = [episode["observations"] for episode in logged]
+        np.testing.assert_array_equal(
+            data.observations, np.concatenate([values[:-1] for values in expected])
+        )
+        np.testing.assert_array_equal(
+            data.next_observations, np.concatenate([values[1:] for values in expected])
+        )
+        for name in ("actions", "terminations", "truncations"):
+            values = np.concatenate([episode[name] for episode in logged])
+            np.testing.assert_array_equal(getattr(data, name), values)
+        rewards = np.concatenate([episode["rewards"] for episode in logged])
+        np.testing.assert_array_equal(data.rewards[:, 0], rewards)
+        assert data.observations.dtype == np.float32
+        # The space says four actions, though the log shows three at most.
+        assert data.number_of_actions == 4
+        assert data.warnings == ()
+
+
+def test_the_hdf5_file_alone(tmp_path, logged):
+    write_hdf5(tmp_path / "data", logged)
+    data = read(tmp_path / "data" / "main_data.hdf5")
+    assert len(data) == sum(LENGTHS)
+
+
+def test_vector_rewards(tmp_path, logged):
+    for episode in logged:
+        episode["rewards"] = np.stack([episode["rewards"], -episode["rewards"]], axis=1)
+    write_hdf5(tmp_path / "data", logged)
+    assert read(tmp_path).return_dim == 2
+
+
+@pytest.mark.parametrize("storage", ["hdf5", "arrow"])
+def test_entries_of_a_dict_observation_are_joined_or_chosen(tmp_path, logged, storage):
+    space = {"type": "Dict", "subspaces": {"b": BOX, "a": DISCRETE}}
+    plain = [episode["observations"] for episode in logged]
+    marks = [np.arange(len(values)) for values in plain]
+    for episode, values, mark in zip(logged, plain, marks, strict=True):
+        if storage == "hdf5":
+            del episode["observations"]
+            episode["observations/a"], episode["observations/b"] = mark, values
+        else:
+            lists = pa.FixedSizeListArray.from_arrays(values.reshape(-1), 2)
+            episode["observations"] = pa.StructArray.from_arrays(
+                [pa.array(mark), lists], ["a", "b"]
+            )
+    write = write_hdf5 if storage == "hdf5" else write_arrow
+    write(tmp_path / "data", logged, observation_space=json.dumps(space))
+    joined = np.concatenate(
+        [np.column_stack([v, m])[:-1] for v, m in zip(plain, marks, strict=True)]
+    )
+    np.testing.assert_array_equal(read(tmp_path).observations, joined)
+    chosen = read(tmp_path, observation="a")
+    np.testing.assert_array_equal(chosen.observations, np.concatenate([m[:-1] for m in marks]))
+    with pytest.raises(DataError, match="has no entry 'c'; it has a, b"):
+        read(tmp_path, observation=["c"])
+
+
+def test_an_unknown_id_names_the_nearest(tmp_path, monkeypatch, logged):
+    write_hdf5(tmp_path / "walker" / "expert-v0" / "data", logged)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    with pytest.raises(DataError, match=r"walker/exprt-v0: no such .*nearest: walker/expert-v0"):
+        read("walker/exprt-v0")
+
+
+def test_images_in_jpeg_are_not_taken_for_numbers(tmp_path, logged):
+    space = {"type": "Box", "dtype": "uint8", "shape": [64, 64, 3]}
+    write_hdf5(tmp_path / "data", logged, observation_space=json.dumps(space))
+    with pytest.raises(DataError, match="JPEG images of shape"):
+        read(tmp_path)
+
+
+def test_episodes_that_are_missing_or_spoilt(tmp_path, logged):
+    write_arrow(tmp_path / "data", logged, total_episodes=3)
+    with pytest.raises(DataError, match="promise 3 episodes but 2 are there"):
+        read(tmp_path)
+    (tmp_path / "data" / "metadata.json").write_text("{")
+    with pytest.raises(DataError, match=r"metadata\.json: cannot be read as JSON"):
+        read(tmp_path)
+    logged[1]["rewards"][1] = np.nan
+    write_hdf5(tmp_path / "other" / "data", logged)
+    with pytest.raises(DataError, match=r"other.*rewards of episode 1: row 1 is nan"):
+        read(tmp_path / "other")
+    logged[1]["actions"] = np.array([0, 7])
+    logged[1]["rewards"][1] = 0
+    write_hdf5(tmp_path / "more" / "data", logged)
+    with pytest.raises(DataError, match="row 4 is 7; expected 0 to 3"):
+        read(tmp_path / "more")
+
+
+def test_large_offsets_stay_in_float64(tmp_path, logged):
+    for episode in logged:
+        episode["observations"] += 1e9
+    write_hdf5(tmp_path / "data", logged)
+    data, messages = read_with_warnings(tmp_path)
+    assert "loses up to" in messages[0]
+    assert data.observations.dtype == np.float64

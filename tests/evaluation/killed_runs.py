@@ -1,0 +1,172 @@
+"""Runs that are killed, in processes that cost little.
+
+Started as a script, this imports fle once and then forks one child for every line on its standard
+input, before JAX has started any thread. What children compile is kept in a cache on the disk, so
+only the first of each problem compiles. A line is JSON: the problem, the run directory, and when to
+kill: after so many seconds, or at the so-manyeth point inside the writing of a file. The answer is
+whether the run came to its end, and how long it took.
+"""
+
+import builtins
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+# Half-way through the bytes, before they are flushed, before the rename, and just after it.
+POINTS_A_FILE = 4
+
+
+class RunServer:
+    """Starts runs and kills them, as told."""
+
+    def __init__(self, cache):
+        self._process = subprocess.Popen(  # noqa: S603
+            [sys.executable, __file__, str(cache)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, problem, out, *, seconds=None, point=None):
+        """Whether the run reached its end, and its time in seconds."""
+        order = {"problem": problem, "out": str(out), "seconds": seconds, "point": point}
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline())
+        return answer["finished"], answer["seconds"]
+
+    def close(self):
+        self._process.stdin.close()
+        self._process.wait(timeout=60)
+        self._process.stdout.close()
+
+
+def evaluate(problem, out):
+    from quick_fits import cycle
+
+    import fle
+
+    if problem == "finite":
+        # Only the model is carried from stage to stage; the weight decay is chosen beforehand.
+        settings = {
+            "horizon": 4,
+            "model": fle.Gaussian(hidden=()),
+            "training": fle.Training(steps=40, batch_size=50),
+        }
+    else:
+        # One decay of the learning rate, and one optimiser, over all stages.
+        settings = {
+            "gamma": 0.8,
+            "stages": 6,
+            "model": fle.GMM(components=2, hidden=(8,)),
+            "training": fle.Training(
+                steps=40, batch_size=50, weight_decay=0.03, decay="fit", frame_tolerance=0.1
+            ),
+        }
+    return fle.evaluate(cycle(400), [1.0], out=out, seed=5, **settings)
+
+
+def kill_at_point(point):
+    """Kill this process at one of the points in the writing of files, counted from 0."""
+    from fle.evaluation import atomic
+
+    count = 0
+    open_file, fsync, replace = builtins.open, os.fsync, os.replace
+
+    def reached():
+        nonlocal count
+        count += 1
+        return count > point
+
+    def stop():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    class HalfWritten:
+        def __init__(self, file):
+            self._file = file
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *details):
+            self._file.close()
+
+        def write(self, content):
+            if reached():
+                self._file.write(content[: len(content) // 2])
+                self._file.flush()
+                stop()
+            self._file.write(content)
+
+        def flush(self):
+            self._file.flush()
+
+        def fileno(self):
+            return self._file.fileno()
+
+    def counted_open(path, mode, **options):
+        file = open_file(path, mode, **options)
+        return HalfWritten(file) if mode == "wb" else file
+
+    def counted(function):
+        def call(*arguments):
+            if reached():
+                stop()
+            return function(*arguments)
+
+        return call
+
+    atomic.open = counted_open
+    os.fsync, os.replace = counted(fsync), counted(replace)
+
+
+def serve(cache):
+    import jax
+
+    from fle.evaluation import checkpoints
+
+    jax.config.update("jax_compilation_cache_dir", cache)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    checkpoints.SECONDS_BETWEEN = 0.0
+    for line in sys.stdin:
+        order = json.loads(line)
+        began = time.monotonic()
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                if order["point"] is not None:
+                    kill_at_point(order["point"])
+                evaluate(order["problem"], order["out"])
+                status = 0
+            finally:
+                os._exit(status)
+        status = wait(child, order["seconds"])
+        if os.WIFEXITED(status) and os.WEXITSTATUS(status) != 0:
+            raise SystemExit(f"a run failed: {order}")
+        answer = {"finished": os.WIFEXITED(status), "seconds": time.monotonic() - began}
+        print(json.dumps(answer), flush=True)
+
+
+def wait(child, seconds):
+    """The status of the child, which is killed after so many seconds."""
+    if seconds is None:
+        return os.waitpid(child, 0)[1]
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        process, status = os.waitpid(child, os.WNOHANG)
+        if process:
+            return status
+        time.sleep(0.005)
+    os.kill(child, signal.SIGKILL)
+    return os.waitpid(child, 0)[1]
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent))
+    serve(sys.argv[1])

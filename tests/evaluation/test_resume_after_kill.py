@@ -1,0 +1,67 @@
+"""A run that is killed at any moment goes on and gives the same result, to the last bit.
+
+Twenty kills, ten of each problem: at random times over the life of a run, and at random points
+inside the writing of a file. Each hits the run directory that the one before left behind, until
+that run is finished. `killed_runs` says how this is kept cheap.
+"""
+
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from killed_runs import POINTS_A_FILE, RunServer
+
+KILLS = 10
+PROBLEMS = ("finite", "discounted")
+# A run writes run.json, a checkpoint a stage, the model, the samples and the result.
+FILES = {"finite": 4 + 4, "discounted": 6 + 4}
+
+
+def contents(out):
+    """Everything a run leaves, without the time it took."""
+    result = json.loads((out / "result.json").read_text())
+    for record in result["records"]:
+        assert record.pop("seconds") > 0
+    files = ("run.json", "model.safetensors", "samples.parquet")
+    return [result, *((out / name).read_bytes() for name in files)]
+
+
+def kill_and_compare(problem, folder):
+    """How many kills happened; every run that was killed ended like an undisturbed one."""
+    server = RunServer(folder / "compiled")
+    try:
+        assert server.run(problem, folder / "undisturbed")[0]
+        undisturbed = contents(folder / "undisturbed")
+        # Once more, now that all is compiled, for the length of a life.
+        finished, life = server.run(problem, folder / "again")
+        assert finished
+        assert contents(folder / "again") == undisturbed
+        generator = np.random.default_rng(PROBLEMS.index(problem))
+        kills = runs = 0
+        while kills < KILLS:
+            out = folder / f"killed-{runs}"
+            runs += 1
+            finished = False
+            while not finished:
+                moment = {}
+                # A moment that comes too late kills nothing: the next run directory then.
+                if kills < KILLS and kills % 2:
+                    moment = {"seconds": generator.uniform(0.2, 1) * life}
+                elif kills < KILLS:
+                    moment = {"point": int(generator.integers(FILES[problem] * POINTS_A_FILE))}
+                finished, _ = server.run(problem, out, **moment)
+                kills += not finished
+            assert contents(out) == undisturbed
+            assert len(list((out / "checkpoints").iterdir())) == 2
+    finally:
+        server.close()
+    return kills
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
+def test_twenty_kills_change_nothing(tmp_path):
+    folders = [tmp_path / problem for problem in PROBLEMS]
+    with ThreadPoolExecutor() as pool:
+        assert list(pool.map(kill_and_compare, PROBLEMS, folders)) == [KILLS, KILLS]

@@ -1,0 +1,191 @@
+"""What a run directory holds, and what `load` gives back."""
+
+import json
+import sys
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from quick_fits import cycle
+from quick_runs import LINEAR, QUICK, evaluate
+from scipy import stats
+
+import fle
+from fle.errors import SettingsError
+from fle.evaluation import load
+from fle.evaluation.encoding import Fitted, Frame
+from fle.evaluation.specs import known_specs
+from fle.evaluation.tensor_files import array_leaves
+from fle.models import Sizes
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A finished run, and its evaluation."""
+    out = tmp_path_factory.mktemp("runs") / "one"
+    return evaluate(out=out), out
+
+
+def test_files(finished):
+    _, out = finished
+    names = {path.name for path in out.iterdir()}
+    expected = {"run.json", "result.json", "model.safetensors", "samples.parquet", "checkpoints"}
+    assert names == expected | {".lock"}
+    run = json.loads((out / "run.json").read_text())
+    assert run["data"] == cycle(200).fingerprint
+    assert run["seed"] == 0
+    assert run["settings"]["horizon"] == 3
+    assert run["settings"]["training"]["steps"] == QUICK.steps
+    assert run["settings"]["model"] == {
+        "name": "gaussian",
+        "hidden": [],
+        "scale_floor": LINEAR.scale_floor,
+        "std": None,
+    }
+    assert {"fle", "jax", "numpy", "python"} < run["versions"].keys()
+    assert list(run) == sorted(run)
+
+
+def test_the_same_call_writes_the_same_bytes(finished, tmp_path):
+    _, out = finished
+    evaluate(out=tmp_path)
+    for name in ("run.json", "model.safetensors", "samples.parquet"):
+        assert (out / name).read_bytes() == (tmp_path / name).read_bytes(), name
+
+
+def test_samples_can_be_read_by_others(finished):
+    import pyarrow.parquet as pq
+
+    result, out = finished
+    table = pq.read_table(out / "samples.parquet")
+    assert table.column_names == ["reward"]
+    assert np.array_equal(table["reward"].to_numpy(), result.returns.samples[:, 0])
+
+
+def test_loaded_evaluation_answers_the_same(finished):
+    result, out = finished
+    loaded = load(out)
+    assert np.array_equal(loaded.returns.samples, result.returns.samples)
+    assert np.array_equal(loaded.returns.sample(50, seed=4), result.returns.sample(50, seed=4))
+    for step in range(3):
+        theirs, ours = loaded.at(3, 0, step=step), result.at(3, 0, step=step)
+        assert np.array_equal(theirs.samples, ours.samples)
+        assert theirs.log_prob(1.0) == ours.log_prob(1.0)
+    assert repr(loaded) == repr(result)
+    assert [str(record) for record in loaded.records] == [str(r) for r in result.records]
+    for name in ("gamma", "horizon", "model", "notes", "warnings", "return_names", "provenance"):
+        assert getattr(loaded, name) == getattr(result, name), name
+    assert loaded.logged.summary == cycle(200).summary()
+    assert (loaded.logged.rows, loaded.logged.episodes) == (200, 20)
+
+
+def test_observed_returns_are_cut_and_discounted_as_the_evaluated_ones(finished):
+    # Rewards are 1.1 and 0.9 in every other episode of ten steps that never terminates.
+    _, out = finished
+    logged = load(out).logged
+    assert np.allclose(logged.returns[:, 0], np.tile([3.3, 2.7], 10))
+    assert logged.complete.all()
+    discounted = evaluate(gamma=0.5, horizon=None, stages=2).logged
+    factor = (1 - 0.5**10) / 0.5
+    assert np.allclose(discounted.returns[:, 0], np.tile([1.1 * factor, 0.9 * factor], 10))
+    assert not discounted.complete.any()
+
+
+def test_vectors_names_and_notes_are_kept(tmp_path):
+    noise = np.random.default_rng(0).normal(size=(200, 2))
+    data = cycle(200)
+    data = fle.Dataset(
+        observations=data.observations,
+        actions=data.actions,
+        rewards=noise,
+        next_observations=data.next_observations,
+        terminations=np.ones(200, bool),
+        reward_names=("énergie <b>", "speed"),
+    )
+    training = replace(QUICK, batch_size=500)
+    result = evaluate(data, training=training, horizon=2, gamma=0.9, out=tmp_path)
+    loaded = load(tmp_path)
+    assert loaded.return_names == ("énergie <b>", "speed")
+    assert np.array_equal(loaded.returns.samples, result.returns.samples)
+    assert any("batch size 200" in note for note in loaded.notes)
+    assert loaded.notes == result.notes
+
+
+def test_save_and_load_without_a_run(tmp_path, finished):
+    result = evaluate()
+    result.save(tmp_path / "saved")
+    loaded = load(tmp_path / "saved")
+    assert np.array_equal(loaded.returns.samples, result.returns.samples)
+    # Once more, in the same place or from what was loaded, is no harm; another run is refused.
+    result.save(tmp_path / "saved")
+    loaded.save(tmp_path / "copy")
+    name = "model.safetensors"
+    copies = [(tmp_path / place / name).read_bytes() for place in ("saved", "copy")]
+    assert copies[0] == copies[1]
+    with pytest.raises(SettingsError, match=r"another fingerprint: seed \(0 in the run, 1 now\)"):
+        evaluate(seed=1).save(tmp_path / "saved")
+    assert evaluate(out=tmp_path / "saved").records[0].seconds == result.records[0].seconds
+
+
+SPECS = {name: spec for name, spec in known_specs().items() if name != "reward-mixture"}
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_every_model_is_given_back(name, finished, tmp_path):
+    result, _ = finished
+    exact = name == "linear-quadratic"
+    spec = SPECS[name](noise_std=0.5) if exact else SPECS[name]()
+    sizes = Sizes(2, 1, 1, not exact, not exact)
+    generator = np.random.default_rng(1)
+    frame = Frame(*np.float32([[0.5], [2.0]]))
+    fits = tuple(Fitted(spec.build(sizes, generator), frame) for _ in range(3))
+    inputs = np.float32([[1, 0, 1], [0, 1, 1]])
+    other = replace(
+        result,
+        model=spec,
+        fits=fits,
+        encoder=replace(result.encoder, sizes=sizes),
+        initial_inputs=inputs,
+        initial_weights=np.array([0.25, 0.75]),
+    )
+    # Drawing from an untrained model takes long and is no part of this.
+    other.__dict__["returns"] = fle.ReturnDistribution.from_samples([0.0, 1.0])
+    other.save(tmp_path)
+    loaded = load(tmp_path)
+    assert loaded.model == spec
+    for ours, theirs in zip(fits, loaded.fits, strict=True):
+        ours, theirs = array_leaves(ours), array_leaves(theirs)
+        assert ours.keys() == theirs.keys()
+        assert all(np.array_equal(ours[leaf], theirs[leaf]) for leaf in ours)
+
+
+@dataclass(frozen=True)
+class OwnGaussian(fle.Gaussian):
+    """A family that fle does not know."""
+
+    name = "own"
+
+
+def test_a_model_of_ones_own_is_given_to_load(tmp_path):
+    spec = OwnGaussian(hidden=())
+    result = evaluate(model=spec, out=tmp_path)
+    with pytest.raises(SettingsError, match=r"'own' that is not part of fle.*model="):
+        load(tmp_path)
+    assert np.array_equal(load(tmp_path, model=spec).returns.samples, result.returns.samples)
+    with pytest.raises(SettingsError, match="was fitted with"):
+        load(tmp_path, model=OwnGaussian(hidden=(4,)))
+
+
+def test_a_model_with_laws_is_refused_before_training(tmp_path):
+    out = tmp_path / "run"
+    spec = fle.RewardMixture((stats.norm(0, 1),))
+    with pytest.raises(SettingsError, match=r"RewardMixture cannot be saved: its laws"):
+        evaluate(model=spec, out=out)
+    assert not out.exists()
+
+
+def test_a_missing_package_is_said_before_training(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(SettingsError, match=r"needs pyarrow: pip install \"fle\[files\]\""):
+        evaluate(out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
