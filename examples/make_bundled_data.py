@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,16 @@ import pyarrow
 import pyarrow.parquet
 from onnx import TensorProto, helper, numpy_helper
 
+from fle.tasks import monte_carlo_returns
+
 FOLDER = Path(__file__).parents[1] / "src" / "fle" / "examples"
 PACKAGES = ("gymnasium", "mo-gymnasium", "numpy", "onnx", "onnxruntime")
 SEED = 2023
 TRUE_RETURNS = 10_000
 NEGLIGIBLE = 1e-4
 
-# observations (1, p), generator -> one action
-Act = Callable[[np.ndarray, np.random.Generator], Any]
+# observations (n, p), generator -> actions (n,) or (n, k)
+Act = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -72,14 +75,16 @@ def cartpole() -> Recipe:
         ),
         environment="gymnasium: CartPole-v1",
         make=lambda: gymnasium.make("CartPole-v1"),
-        make_endless=lambda: gymnasium.make("CartPole-v1", max_episode_steps=10_000),
-        behaviour=soft_push(1.5),
-        target=soft_push(3.0),
+        make_endless=lambda: gymnasium.make_vec(
+            "CartPole-v1", 500, vectorization_mode="vector_entry_point", max_episode_steps=10_000
+        ),
+        behaviour=soft_push(1.0),
+        target=soft_push(2.5),
         observation_names=("position", "velocity", "angle", "spin"),
         action_name="action",
         reward_names=("reward",),
-        episodes=600,
-        gamma=0.98,
+        episodes=900,
+        gamma=0.97,
     )
 
 
@@ -114,8 +119,10 @@ def soft_push(firmness: float) -> onnx.ModelProto:
     """Push to the side to which the pole falls, with probabilities softmax(obs @ weights)."""
     rule = firmness * np.array([0.02, 0.05, 1.0, 0.5]) / 2
     return policy_file(
-        [helper.make_node("MatMul", ["obs", "weights"], ["scores"])]
-        + [helper.make_node("Softmax", ["scores"], ["probs"], axis=-1)],
+        [
+            helper.make_node("MatMul", ["obs", "weights"], ["scores"]),
+            helper.make_node("Softmax", ["scores"], ["probs"], axis=-1),
+        ],
         {"weights": np.stack([-rule, rule], axis=1)},
         width=4,
         outputs={"probs": 2},
@@ -163,25 +170,29 @@ def acting(path: Path) -> Act:
     session = onnxruntime.InferenceSession(path.read_bytes())
     names = [output.name for output in session.get_outputs()]
 
-    def act(observation: np.ndarray, generator: np.random.Generator) -> Any:
-        answers = dict(zip(names, session.run(None, {"obs": observation}), strict=True))
+    def act(observations: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+        answers = dict(zip(names, session.run(None, {"obs": observations}), strict=True))
         if "probs" in answers:
-            return int(np.searchsorted(np.cumsum(answers["probs"][0][:-1]), generator.random()))
+            levels = generator.random((len(observations), 1))
+            return (np.cumsum(answers["probs"][:, :-1], axis=1) <= levels).sum(axis=1)
         # In the precision of the log, so that the logged action is the one that acted.
-        return generator.normal(answers["mean"][0], answers["std"][0]).astype(np.float32)
+        return generator.normal(answers["mean"], answers["std"]).astype(np.float32)
 
     return act
 
 
-def play(environment: Any, act: Act, episodes: int, most: int, seed: int) -> Iterator[dict]:
-    """Rows of whole episodes, each as far as the environment goes or `most` steps."""
+def play(environment: Any, act: Act, episodes: int, seed: int) -> Iterator[dict]:
+    """Rows of whole episodes, as far as the environment goes.
+
+    A number of episodes is fixed, not of rows: to cut the last ones off would favour short ones.
+    """
     for_environment, for_policy = np.random.SeedSequence(seed).spawn(2)
     generator = np.random.default_rng(for_policy)
     environment.reset(seed=int(for_environment.generate_state(1)[0]))
     for episode in range(episodes):
         observation, _ = environment.reset()
-        for step in range(most):
-            action = act(observation[None], generator)
+        for step in count():
+            action = act(observation[None], generator)[0]
             following, reward, terminated, truncated, _ = environment.step(action)
             yield {
                 "episode": episode,
@@ -200,14 +211,16 @@ def play(environment: Any, act: Act, episodes: int, most: int, seed: int) -> Ite
 
 def true_returns(recipe: Recipe, act: Act, seed: int) -> np.ndarray:
     """Returns (n, d) of the target policy, from the environment's own initial states."""
-    gamma = 1.0 if recipe.gamma is None else recipe.gamma
-    returns = np.zeros((TRUE_RETURNS, len(recipe.reward_names)))
-    environment = recipe.make_endless()
-    for row in play(environment, act, TRUE_RETURNS, recipe.true_horizon, seed):
-        if row["truncated"] and row["step"] + 1 < recipe.true_horizon:
-            raise ValueError(f"{recipe.name}: a time limit cut a return of the truth short.")
-        returns[row["episode"]] += gamma ** row["step"] * row["reward"]
-    return returns.astype(np.float32)
+    returns = monte_carlo_returns(
+        recipe.make_endless,
+        act,
+        episodes=TRUE_RETURNS,
+        gamma=1.0 if recipe.gamma is None else recipe.gamma,
+        horizon=recipe.true_horizon,
+        seed=seed,
+        environments=500,
+    )
+    return returns.reshape(TRUE_RETURNS, -1).astype(np.float32)
 
 
 def table(recipe: Recipe, rows: list[dict]) -> pyarrow.Table:
@@ -242,9 +255,16 @@ def make(recipe: Recipe, folder: Path) -> None:
         (folder / f"{role}.onnx").write_bytes(model.SerializeToString(deterministic=True))
     behaviour, target = acting(folder / "behaviour.onnx"), acting(folder / "target.onnx")
 
-    rows = list(play(recipe.make(), behaviour, recipe.episodes, sys.maxsize, SEED))
+    rows = list(play(recipe.make(), behaviour, recipe.episodes, SEED))
     log = table(recipe, rows)
-    pyarrow.parquet.write_table(log, folder / "log.parquet", compression="zstd")
+    floats = [field.name for field in log.schema if field.type == pyarrow.float32()]
+    pyarrow.parquet.write_table(
+        log,
+        folder / "log.parquet",
+        compression="zstd",
+        use_dictionary=False,
+        use_byte_stream_split=floats,
+    )
     returns = true_returns(recipe, target, SEED + 1)
     np.savez_compressed(folder / "truth.npz", returns=returns)
 

@@ -26,7 +26,22 @@ ALLOWED = {
 HANDED_ON = {("evaluation/evaluation.py", "report")}
 # May import anything below the command line.
 TOP = {"__init__", "paper", "cli", "__main__"}
-HEAVY = ("torch", "gymnasium", "minari", "ot", "altair", "matplotlib", "pandas", "pyarrow", "onnx")
+HEAVY = (
+    "torch",
+    "gymnasium",
+    "minari",
+    "ot",
+    "altair",
+    "matplotlib",
+    "pandas",
+    "polars",
+    "pyarrow",
+    "h5py",
+    "onnx",
+    "onnxruntime",
+    "flowjax",
+    "diffrax",
+)
 
 
 def part_of(path):

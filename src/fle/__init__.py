@@ -1,14 +1,15 @@
 """What would a policy earn, and how badly could it go? Answers from logged data alone.
 
-The pipeline, in order: a `Dataset` of logged transitions and a target policy go into `evaluate`,
-which fits a model (`GMM`, `Histogram`, `Gaussian`, `Categorical`, `Quantile`, `RewardMixture`,
-`LinearQuadratic`) stage by stage as `Training` says, and returns an `Evaluation`, whose
-`ReturnDistribution`s answer every question of risk.
+The pipeline, in order: a `Dataset` of logged transitions (`read` makes one from files) and a target
+policy (`load_policy` opens ONNX files) go into `evaluate`, which fits a model (`GMM`,
+`Autoregressive`, `Flow`, `Diffusion`, `Histogram`, `Gaussian`, `Categorical`, `Quantile`,
+`RewardMixture`, `LinearQuadratic`) stage by stage as `Training` says, and returns an `Evaluation`,
+whose `ReturnDistribution`s answer every question of risk. `load` opens a saved one.
 """
 
-from fle.data import Dataset
+from fle.data import Dataset, read
 from fle.errors import FLEError, FLEWarning
-from fle.evaluation import Evaluation, Training, evaluate
+from fle.evaluation import Evaluation, Training, evaluate, load
 from fle.models import (
     GMM,
     Autoregressive,
@@ -21,6 +22,7 @@ from fle.models import (
     Quantile,
     RewardMixture,
 )
+from fle.policies import load_policy
 from fle.returns import ReturnDistribution
 
 __version__ = "0.1.0"
@@ -43,4 +45,7 @@ __all__ = [
     "RewardMixture",
     "Training",
     "evaluate",
+    "load",
+    "load_policy",
+    "read",
 ]

@@ -217,7 +217,7 @@ TABULAR = Tabular()
 class Case:
     """A model for rewards `scale * r + shift`, its world, and how much of a law it can tell.
 
-    A bounded model has a range; its density is asked for only there.
+    A bounded model has a range; its density is asked for only there, at `quadrature` points.
     """
 
     spec: Callable[[float, float], Any]
@@ -225,6 +225,7 @@ class Case:
     knows: Literal["law", "moments", "mean"] = "law"
     density: bool = True
     bounded: bool = False
+    quadrature: int = 40_000
 
 
 def _always(spec: Any) -> Callable[[float, float], Any]:
@@ -239,6 +240,9 @@ def _known_laws(scale: float, shift: float) -> fle.RewardMixture:
 
 CASES = {
     "gmm": Case(_always(fle.GMM(hidden=SMALL))),
+    "autoregressive": Case(_always(fle.Autoregressive(hidden=SMALL))),
+    "flow": Case(_always(fle.Flow(hidden=32, context=(32, 16)))),
+    "diffusion": Case(_always(fle.Diffusion(hidden=(64, 64))), quadrature=2_000),
     "histogram": Case(_always(fle.Histogram(hidden=SMALL)), bounded=True),
     "gaussian": Case(_always(fle.Gaussian(hidden=SMALL)), knows="moments"),
     "gaussian-fixed": Case(_always(fle.Gaussian(std=1.0, hidden=SMALL)), knows="mean"),

@@ -13,6 +13,7 @@ from scipy import stats
 
 import fle
 from fle.errors import ModelError
+from fle.models.base import Tuning
 from fle.returns import sampling_floor, wasserstein
 
 with_density = [name for name, case in CASES.items() if case.density]
@@ -38,9 +39,9 @@ def first_law(name):
     return reward_fit(name).at(query.observation, query.action)
 
 
-def quadrature(name, points=40_000):
+def quadrature(name):
     """Midpoints, density at the midpoints, and the width of a cell."""
-    law = first_law(name)
+    law, points = first_law(name), CASES[name].quadrature
     if CASES[name].bounded:
         (fitted,) = reward_fit(name).fits
         unit = reward_fit(name).encoder.reward_unit[0]
@@ -157,7 +158,8 @@ def chain_laws(name, training):
 @every_model
 def test_deterministic_chain_gives_a_point_mass(name):
     # The defaults: each stage starts from a model that has narrowed to points in another frame.
-    spread, laws = chain_laws(name, fle.Training.finite_horizon())
+    tuning = getattr(CASES[name].spec(1.0, 0.0), "tuning", Tuning())
+    spread, laws = chain_laws(name, fle.Training.finite_horizon().tuned(tuning))
     for law, mean in laws:
         # Measured over seeds: up to 0.05 for the mixture, whose last 1% of stray weight goes
         # slowly, and 0.01 for the others.

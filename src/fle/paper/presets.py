@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple, cast
 
+import numpy as np
+
 from fle.evaluation import Training
 from fle.evaluation.specs import as_plain, spec_as_plain
 from fle.models import GMM, Autoregressive, Categorical, Diffusion, Flow, ModelSpec, Quantile
@@ -36,8 +38,7 @@ DIFFERENCES = (
     "One next action and one next return are drawn each time a row is used; the released code draws "
     "both once (the diffusion model: once a stage here too). Categorical and quantile targets are "
     "exact over both.",
-    "The learning rate falls to zero within each stage by half a cosine after 100 steps of warm-up; "
-    "the paper's is constant. Gradients are clipped to a norm of 5.",
+    "Gradients are clipped to a norm of 5.",
     "5% of the rows are kept aside to measure the held-out loss.",
     "A component of the mixture has a standard deviation of at least 0.01.",
 )
@@ -155,9 +156,18 @@ def _paper(experiment: Experiment, method: str) -> Setting:
     return Setting(cast(ModelSpec, model), training, ROWS, repetitions)
 
 
+@dataclass(frozen=True)
+class ConstantRate(Training):
+    """Training without warm-up and without decay of the learning rate."""
+
+    def learning_rates(self, stage: int, stages: int) -> np.ndarray:
+        """The same at every step."""
+        return np.full(self.steps, self.learning_rate, np.float32)
+
+
 def _published_training(steps: int, learning_rate: float) -> Training:
     """The last parameters are the model: the average runs over the last step alone."""
-    return Training(
+    return ConstantRate(
         steps=steps,
         batch_size=BATCH_SIZE,
         learning_rate=learning_rate,

@@ -1,0 +1,7 @@
+"""`python -m fle` is the command `fle`."""
+
+import sys
+
+from fle.cli import main
+
+sys.exit(main())

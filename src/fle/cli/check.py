@@ -1,0 +1,152 @@
+"""`fle check`: what is in the data, what is wrong with it, and what it says about a policy."""
+
+import argparse
+from typing import Any
+
+import numpy as np
+
+from fle.cli.inputs import coverage_document, coverage_words, read_data, read_target
+from fle.cli.messages import Messages
+from fle.cli.outcome import DONE, NO_ESTIMATE, Outcome
+from fle.cli.tables import labelled, short
+from fle.data import Dataset
+
+MOST_ACTIONS = 10
+
+
+def run(options: argparse.Namespace, messages: Messages) -> Outcome:
+    """Read the data and, if there is one, ask the policy."""
+    policies = [] if options.policy is None else [options.policy]
+    data = read_data(options, policies)
+    rows = [("data", " ".join(options.data)), *_rows(data)]
+    document: dict[str, Any] = {"data": describe(data), "notes": list(data.notes)}
+    enough = True
+    if options.policy is not None:
+        target = read_target(options.policy, data, options)
+        rows.append(("policy", f"{options.policy}: {coverage_words(target)}"))
+        document["policy"] = {"name": options.policy, "coverage": coverage_document(target)}
+        for remark in () if target.covered is None else target.covered.warnings:
+            messages.warn(remark)
+        enough = target.enough
+    lines = [*labelled(rows), *(f"note: {note}" for note in data.notes), _verdict(messages, enough)]
+    return Outcome(tuple(lines), document, DONE if enough else NO_ESTIMATE)
+
+
+def describe(data: Dataset) -> dict[str, Any]:
+    """The data in figures."""
+    lengths = episode_lengths(data)
+    return {
+        "rows": len(data),
+        "source_rows": data.number_of_source_rows,
+        "episodes": data.number_of_episodes,
+        "episode_lengths": None
+        if lengths is None
+        else {
+            "least": lengths.min(),
+            "median": float(np.median(lengths)),
+            "most": lengths.max(),
+        },
+        "observations": _observations(data),
+        "actions": _actions(data),
+        "rewards": {
+            name: {
+                "least": values.min(),
+                "most": values.max(),
+                "mean": values.mean(),
+                "std": values.std(),
+            }
+            for name, values in zip(data.reward_names, data.rewards.T, strict=True)
+        },
+        "terminated": int(data.terminations.sum()),
+        "truncated": int(data.truncations.sum()),
+        "starts": None if data.initial_observations is None else len(data.initial_observations),
+        "probabilities": list(data.probability_names),
+        "fingerprint": data.fingerprint,
+    }
+
+
+def episode_lengths(data: Dataset) -> np.ndarray | None:
+    """How many rows each episode has; None if episodes are unknown."""
+    if data.episodes is None:
+        return None
+    return np.unique(data.episodes, return_counts=True)[1]
+
+
+def _rows(data: Dataset) -> list[tuple[str, str]]:
+    rows = [("rows", _row_words(data)), ("episodes", _episode_words(data))]
+    observations, actions = _observations(data), _actions(data)
+    if "states" in observations:
+        rows.append(("observations", f"{observations['states']:,} discrete states"))
+    else:
+        constant = len(observations["constant"])
+        also = f", {constant} of them constant" if constant else ""
+        text = f"{observations['features']} features{also}, {_range(observations)}"
+        rows.append(("observations", text))
+    if "shares" in actions:
+        listed = enumerate(actions["shares"][:MOST_ACTIONS])
+        shares = ", ".join(f"{code}: {share:.1%}" for code, share in listed)
+        more = ", ..." if len(actions["shares"]) > MOST_ACTIONS else ""
+        rows.append(("actions", f"{actions['discrete']} discrete ({shares}{more})"))
+    else:
+        rows.append(("actions", f"{actions['continuous']} continuous, {_range(actions)}"))
+    for name, values in zip(data.reward_names, data.rewards.T, strict=True):
+        label = name if name == "reward" else f"reward {name}"
+        text = f"{short(values.min())} to {short(values.max())}, mean {short(values.mean())}"
+        rows.append((label, f"{text}, std {short(values.std())}"))
+    ended = f"{data.terminations.sum():,} terminated, {data.truncations.sum():,} truncated"
+    rows.append(("ends", ended))
+    if data.probability_names:
+        rows.append(("policies", f"probabilities of {', '.join(data.probability_names)}"))
+    return rows
+
+
+def _row_words(data: Dataset) -> str:
+    dropped = data.number_of_source_rows - len(data)
+    return f"{len(data):,}" + (f" ({dropped:,} more were dropped)" if dropped else "")
+
+
+def _episode_words(data: Dataset) -> str:
+    lengths = episode_lengths(data)
+    if lengths is None:
+        return "unknown: the rows are separate transitions"
+    if lengths.min() == lengths.max():
+        return f"{len(lengths):,} of {lengths.min():,} steps"
+    middle = f"median {np.median(lengths):,.0f}"
+    return f"{len(lengths):,} of {lengths.min():,} to {lengths.max():,} steps, {middle}"
+
+
+def _observations(data: Dataset) -> dict[str, Any]:
+    if data.number_of_observations is not None:
+        return {"states": data.number_of_observations}
+    values = data.observations
+    least, most = values.min(axis=0), values.max(axis=0)
+    return {
+        "features": values.shape[1],
+        "constant": np.flatnonzero(least == most).tolist(),
+        "least": values.min(),
+        "most": values.max(),
+    }
+
+
+def _actions(data: Dataset) -> dict[str, Any]:
+    if data.number_of_actions is not None:
+        counts = np.bincount(data.actions, minlength=data.number_of_actions)
+        return {"discrete": data.number_of_actions, "shares": (counts / len(data)).tolist()}
+    return {
+        "continuous": data.action_dim,
+        "least": data.actions.min(),
+        "most": data.actions.max(),
+    }
+
+
+def _range(figures: dict[str, Any]) -> str:
+    return f"from {short(figures['least'])} to {short(figures['most'])}"
+
+
+def _verdict(messages: Messages, enough: bool) -> str:
+    if not enough:
+        return "not enough: an estimate for this policy would be extrapolation"
+    count = len(messages.warnings)
+    if count == 0:
+        return "nothing to complain about"
+    return f"usable, with {count} reservation{'s' if count > 1 else ''}, above"

@@ -1,0 +1,273 @@
+"""The commands and their options."""
+
+from dataclasses import dataclass
+
+from fle.cli import kinds
+from fle.cli.measures import measure
+from fle.cli.options import Option
+
+MODELS = (
+    "auto",
+    "gmm",
+    "histogram",
+    "gaussian",
+    "categorical",
+    "quantile",
+    "autoregressive",
+    "flow",
+    "diffusion",
+)
+POLICY_HELP = "an ONNX file, behaviour, columns or columns:PREFIX, or module:function"
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command; `module` is imported only when it runs."""
+
+    name: str
+    module: str
+    summary: str
+    usage: str
+    examples: str
+    groups: tuple[tuple[str, tuple[Option, ...]], ...]
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """All options, in the order of the help."""
+        return tuple(option for _, options in self.groups for option in options)
+
+
+DATA = Option(
+    "data",
+    "Parquet, CSV, Arrow, npz or HDF5 files, a folder of them, or a Minari data set",
+    form="files",
+    metavar="DATA",
+    required=True,
+)
+COLUMNS = (
+    Option(
+        "observation",
+        "observation columns: a name, a prefix or a pattern; repeatable",
+        "list",
+        metavar="COLUMN",
+    ),
+    Option("action", "action columns; repeatable", "list", metavar="COLUMN"),
+    Option(
+        "reward",
+        "reward columns; several make a vector return; repeatable",
+        "list",
+        metavar="COLUMN",
+    ),
+    Option("episode", "the column of episode ids", metavar="COLUMN"),
+    Option("step", "the column that orders the rows of an episode", metavar="COLUMN"),
+    Option("terminated", "the column that says that an episode ended", metavar="COLUMN"),
+    Option("truncated", "the column that says that it was cut off", metavar="COLUMN"),
+    Option(
+        "next_observation",
+        "next observation columns, if logged; repeatable",
+        "list",
+        metavar="COLUMN",
+    ),
+    Option("weight", "the column of row weights", metavar="COLUMN"),
+    Option("probability", "columns of the policy `columns`; repeatable", "list", metavar="COLUMN"),
+    Option(
+        "number_of_actions",
+        "how many discrete actions there are; makes whole numbers actions",
+        kind=kinds.whole(1),
+        metavar="N",
+    ),
+)
+POLICY = Option("policy", POLICY_HELP, metavar="P", required=True)
+POLICY_SETTINGS = (
+    Option("policy_input", "name of the ONNX input", metavar="NAME"),
+    Option(
+        "policy_output", "what the ONNX outputs are, such as logits=output_0", metavar="ROLE=NAME"
+    ),
+    Option("policy_timeout", "how long it may take in total", "value", kinds.seconds, "SECONDS"),
+    Option("allow_code", "let module:function import and run Python code", "switch"),
+    Option(
+        "action_draws",
+        "actions drawn at each observation",
+        "value",
+        kinds.whole(1),
+        "N",
+        default=16,
+    ),
+)
+PROBLEM = (
+    Option("gamma", "discount factor; below 1 unless there is a horizon", "value", kinds.discount),
+    Option("horizon", "number of steps of an episode", "value", kinds.whole(1), "STEPS"),
+)
+FIT = (
+    Option("model", "the return model", choices=MODELS, default="auto"),
+    Option("hyperparameter", "of the model, repeatable", "table", kinds.name_and_value, "NAME=V"),
+    Option(
+        "training", "setting of the training, repeatable", "table", kinds.name_and_value, "NAME=V"
+    ),
+    Option("stages", "stages of a discounted problem", "value", kinds.whole(1), "N"),
+    Option(
+        "rows",
+        "which stages a row serves, every one, that of its step, or one",
+        choices=("all", "step", "split"),
+    ),
+    Option("seed", "the same seed gives the same result", "value", kinds.whole(0), "N", default=0),
+)
+ANYWAY = Option("anyway", "give numbers although the data hardly covers the policy", "switch")
+WEIGHTS = Option(
+    "weights", "for several rewards: their weights in a sum, as 1,0.5", "value", kinds.weights
+)
+RUN_FILES = (
+    Option("out", "run directory; a run that was stopped goes on there", metavar="RUN"),
+    Option("resume", "from which checkpoint", choices=("latest", "previous"), default="latest"),
+    Option("no_copy", "keep no copy of the data in the run directory", "switch"),
+)
+JSON = Option("json", "print one JSON document and nothing else", "switch")
+CONFIG = Option("config", "a TOML file with any of these options", metavar="FILE")
+
+CHECK = Command(
+    "check",
+    "fle.cli.check",
+    "what is in the data, every problem with it, and how well it covers a policy",
+    "fle check DATA [--policy P] [options]",
+    """\
+  fle check logs.parquet
+  fle check logs/ --observation 'obs_*' --terminated done
+  fle check logs.parquet --policy policy.onnx --json""",
+    (
+        ("data", (DATA, *COLUMNS)),
+        ("policy", (Option("policy", POLICY_HELP, metavar="P"), *POLICY_SETTINGS)),
+        ("output", (JSON, CONFIG)),
+    ),
+)
+EVALUATE = Command(
+    "evaluate",
+    "fle.cli.evaluate",
+    "what a policy would earn, and how badly it could go",
+    "fle evaluate DATA --policy P (--gamma G | --horizon STEPS) [options]",
+    """\
+  fle evaluate logs.parquet --policy policy.onnx --gamma 0.99 --out run/
+  fle evaluate logs.csv --policy behaviour --horizon 20 --measure below:-5
+  fle evaluate logs.parquet --policy columns --gamma 0.95 --json > result.json
+  fle evaluate --config run/run.toml --seed 1 --out other/""",
+    (
+        ("data", (DATA, *COLUMNS)),
+        ("policy", (POLICY, *POLICY_SETTINGS)),
+        ("problem", PROBLEM),
+        ("fit", FIT),
+        (
+            "output",
+            (
+                *RUN_FILES,
+                Option(
+                    "measure",
+                    "one more row of the table: cvar:0.01, quantile:0.1, below:5, ...; repeatable",
+                    "list",
+                    measure,
+                ),
+                WEIGHTS,
+                ANYWAY,
+                JSON,
+                CONFIG,
+            ),
+        ),
+    ),
+)
+COMPARE = Command(
+    "compare",
+    "fle.cli.compare",
+    "several policies on the same data, ranked, with paired differences",
+    "fle compare DATA --policy A --policy B (--gamma G | --horizon STEPS) [options]",
+    """\
+  fle compare logs.parquet --policy old.onnx --policy new.onnx --gamma 0.99 --by cvar:0.1
+  fle compare logs.parquet --policy behaviour --policy new.onnx --horizon 20 --out runs/
+  fle compare logs.parquet --policy a.onnx --policy b.onnx --gamma 0.9 --weights 1,-0.2""",
+    (
+        ("data", (DATA, *COLUMNS)),
+        (
+            "policies",
+            (
+                Option(
+                    "policy",
+                    f"{POLICY_HELP}; once for each policy",
+                    "list",
+                    str,
+                    "P",
+                    required=True,
+                ),
+                *POLICY_SETTINGS,
+            ),
+        ),
+        ("problem", PROBLEM),
+        ("fit", FIT),
+        (
+            "output",
+            (
+                Option(
+                    "by",
+                    "what to rank by: mean, cvar:0.1, quantile:0.05, loss, ...",
+                    "value",
+                    measure,
+                    "MEASURE",
+                    default=measure("mean"),
+                ),
+                *RUN_FILES,
+                WEIGHTS,
+                ANYWAY,
+                JSON,
+                CONFIG,
+            ),
+        ),
+    ),
+)
+REPORT = Command(
+    "report",
+    "fle.cli.report",
+    "draw the report of a finished run again",
+    "fle report RUN [options]",
+    """\
+  fle report run/
+  fle report run/ --out for-a-colleague.html --title 'New policy'""",
+    (
+        (
+            "run",
+            (
+                Option("run", "a run directory", "files", metavar="RUN", required=True),
+                Option("out", "the file (default: RUN/report.html)", metavar="FILE"),
+                Option("title", "title of the page", metavar="TEXT"),
+            ),
+        ),
+        ("output", (JSON, CONFIG)),
+    ),
+)
+DEMO = Command(
+    "demo",
+    "fle.cli.demo",
+    "evaluate a policy on bundled data, where the truth is known",
+    "fle demo [options]",
+    """\
+  fle demo
+  fle demo --example reservoir --out demo/reservoir""",
+    (
+        (
+            "run",
+            (
+                Option("example", "which of the bundled data sets (default: the first)"),
+                Option("out", "run directory", metavar="RUN", default="demo"),
+            ),
+        ),
+        ("fit", FIT),
+        ("output", (JSON, CONFIG)),
+    ),
+)
+COMPLETION = Command(
+    "completion",
+    "fle.cli.completion",
+    "print a script that completes commands and options in a shell",
+    "fle completion bash|zsh|fish",
+    """\
+  fle completion bash > ~/.local/share/bash-completion/completions/fle
+  fle completion zsh > ~/.zfunc/_fle
+  fle completion fish > ~/.config/fish/completions/fle.fish""",
+    (("shell", (Option("shell", "bash, zsh or fish", "files", metavar="SHELL", required=True),)),),
+)
+COMMANDS = (CHECK, EVALUATE, COMPARE, REPORT, DEMO, COMPLETION)

@@ -1,0 +1,124 @@
+"""`fle completion`: scripts for shells, made from the parser."""
+
+import argparse
+
+from fle.cli.messages import Messages, UsageError
+from fle.cli.options import nearest
+from fle.cli.outcome import Outcome
+from fle.cli.parser import build_parser, subparsers_of
+
+
+def run(options: argparse.Namespace, messages: Messages) -> Outcome:
+    """Print the script of a shell."""
+    writers = {"bash": _bash, "zsh": _zsh, "fish": _fish}
+    shell = options.shell[0]
+    if shell not in writers or len(options.shell) > 1:
+        hint = nearest(shell, writers)
+        raise UsageError(f"SHELL: expected bash, zsh or fish, got {' '.join(options.shell)}{hint}")
+    parsers = subparsers_of(build_parser(["completion"]))
+    return Outcome(tuple(writers[shell](parsers)))
+
+
+Parsers = dict[str, argparse.ArgumentParser]
+
+
+def _flags(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    return [action for action in parser._actions if action.option_strings]
+
+
+def _long(action: argparse.Action) -> str:
+    return action.option_strings[-1]
+
+
+def _choices(parser: argparse.ArgumentParser) -> list[tuple[str, str]]:
+    return [
+        (_long(action), " ".join(str(choice) for choice in action.choices))
+        for action in _flags(parser)
+        if action.choices
+    ]
+
+
+def _bash(parsers: Parsers) -> list[str]:
+    lines = [
+        "_fle() {",
+        '    local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" words=""',
+        "    if [ $COMP_CWORD -eq 1 ]; then",
+        f'        words="{" ".join(parsers)} --help --version"',
+        "    else",
+        '        case "${COMP_WORDS[1]} $before" in',
+    ]
+    for name, parser in parsers.items():
+        for flag, choices in _choices(parser):
+            lines.append(f'            "{name} {flag}") words="{choices}" ;;')
+    lines += ['            *) case "${COMP_WORDS[1]}" in']
+    for name, parser in parsers.items():
+        flags = " ".join(_long(action) for action in _flags(parser))
+        shells = "bash zsh fish " if name == "completion" else ""
+        lines.append(f'                {name}) words="{shells}{flags}" ;;')
+    return [
+        *lines,
+        "            esac ;;",
+        "        esac",
+        "    fi",
+        '    COMPREPLY=($(compgen -W "$words" -- "$word"))',
+        "}",
+        "# Where nothing of ours fits, the names of files do.",
+        "complete -o default -o bashdefault -F _fle fle",
+    ]
+
+
+def _zsh(parsers: Parsers) -> list[str]:
+    lines = ["#compdef fle", "_fle() {", "    local -a commands=("]
+    for name, parser in parsers.items():
+        lines.append(f"        {_quoted(f'{name}:{_summary(parser)}')}")
+    lines += ["    )", "    if (( CURRENT == 2 )); then _describe command commands; return; fi"]
+    lines += [
+        "    local command=$words[2]",
+        "    shift words; (( CURRENT-- ))",
+        "    case $command in",
+    ]
+    for name, parser in parsers.items():
+        lines.append(f"    {name}) _arguments \\")
+        for action in _flags(parser):
+            text = _help(action).replace("[", "(").replace("]", ")").replace(":", ";")
+            value = ""
+            if action.nargs != 0:
+                filled = f"({' '.join(map(str, action.choices))})" if action.choices else "_files"
+                value = f":value:{filled}"
+            lines.append(f"        {_quoted(f'*{_long(action)}[{text}]{value}')} \\")
+        rest = "(bash zsh fish)" if name == "completion" else "_files"
+        lines.append(f"        '*:file:{rest}' ;;")
+    return [*lines, "    esac", "}", '_fle "$@"']
+
+
+def _fish(parsers: Parsers) -> list[str]:
+    lines = []
+    for name, parser in parsers.items():
+        summary = _quoted(_summary(parser))
+        lines.append(f"complete -c fle -n __fish_use_subcommand -f -a {name} -d {summary}")
+    for name, parser in parsers.items():
+        here = f"complete -c fle -n '__fish_seen_subcommand_from {name}'"
+        for action in _flags(parser):
+            flag = _long(action).removeprefix("--")
+            line = f"{here} -l {flag} -d {_quoted(_help(action))}"
+            if action.choices:
+                line += f" -x -a {_quoted(' '.join(map(str, action.choices)))}"
+            elif action.nargs != 0:
+                line += " -r"
+            lines.append(line)
+    lines.append(
+        "complete -c fle -n '__fish_seen_subcommand_from completion' -f -a 'bash zsh fish'"
+    )
+    return lines
+
+
+def _help(action: argparse.Action) -> str:
+    return (action.help or "").replace("%%", "%").partition(";")[0]
+
+
+def _summary(parser: argparse.ArgumentParser) -> str:
+    return (parser.description or parser.prog).rstrip(".")
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"

@@ -1,0 +1,89 @@
+"""`main`: one place where a command runs, and where everything that may go wrong ends."""
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from fle.cli.commands import COMMANDS
+from fle.cli.configuration import resolve
+from fle.cli.messages import Messages, in_options, one_line, say
+from fle.cli.options import require
+from fle.cli.outcome import DONE, FAULT, NO_ESTIMATE, STOPPED, WRONG_INPUT, Outcome, json_text
+from fle.cli.parser import REPRODUCE, REPRODUCE_MODULE, parse
+from fle.errors import FLEError, ModelError, TrainingError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit code."""
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    messages = Messages()
+    try:
+        with messages.listening():
+            code = _run(arguments, messages)
+        sys.stdout.flush()
+    except SystemExit as end:
+        # --help and --version, which argparse prints itself.
+        return end.code if isinstance(end.code, int) else DONE
+    except KeyboardInterrupt:
+        # The progress bar has left the cursor in its line.
+        say("\nstopped; a run with --out goes on when the command is repeated")
+        return STOPPED
+    except BrokenPipeError:
+        # Whoever read the output has seen enough; Python would complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except Exception as error:
+        return _failed(error, "--json" in arguments, messages)
+    return code
+
+
+def _run(arguments: Sequence[str], messages: Messages) -> int:
+    given = parse(arguments)
+    if given.command == REPRODUCE:
+        return int(importlib.import_module(REPRODUCE_MODULE).run(given))
+    command = next(command for command in COMMANDS if command.name == given.command)
+    options = resolve(command, given)
+    require(options, command.options)
+    outcome: Outcome = importlib.import_module(command.module).run(options, messages)
+    if getattr(options, "json", False):
+        document = {"command": command.name, **outcome.document}
+        print(json_text({**document, "warnings": messages.warnings, "exit_code": outcome.code}))
+    else:
+        for line in outcome.lines:
+            print(line)
+    return outcome.code
+
+
+def _failed(error: Exception, as_json: bool, messages: Messages) -> int:
+    code = _code_of(error)
+    if os.environ.get("FLE_TRACEBACK"):
+        traceback.print_exception(error)
+    text = in_options(one_line(_text_of(error)))
+    say(f"error: {text}")
+    if as_json:
+        said: dict[str, Any] = {"error": text, "kind": type(error).__name__}
+        print(json_text({**said, "warnings": messages.warnings, "exit_code": code}))
+    return code
+
+
+def _code_of(error: Exception) -> int:
+    if isinstance(error, TrainingError | ModelError):
+        return NO_ESTIMATE
+    return WRONG_INPUT if isinstance(error, FLEError | OSError) else FAULT
+
+
+def _text_of(error: Exception) -> str:
+    if isinstance(error, FLEError):
+        return str(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError):
+        return str(error)
+    hint = "" if os.environ.get("FLE_TRACEBACK") else "; FLE_TRACEBACK=1 shows where"
+    return (
+        f"this is a fault in fle, please report it with the command: {type(error).__name__}:"
+        f" {error}{hint}"
+    )

@@ -1,0 +1,104 @@
+"""Options, stated once for the command line, the configuration file and shell completion."""
+
+import argparse
+import difflib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fle.cli.messages import UsageError
+
+Form = Literal["value", "list", "files", "switch", "table"]
+
+
+@dataclass(frozen=True)
+class Option:
+    """One setting.
+
+    name: as in a configuration file; on the command line it is --name, with dashes.
+    form: "value" is given once, "list" as often as one likes, "files" are the arguments without a
+        flag, "switch" takes no value, "table" takes NAME=VALUE as often as one likes.
+    kind: from text to a value, or an ArgumentTypeError.
+    """
+
+    name: str
+    help: str
+    form: Form = "value"
+    kind: Callable[[str], Any] = str
+    metavar: str | None = None
+    default: Any = None
+    choices: tuple[str, ...] = ()
+    required: bool = False
+
+    @property
+    def flag(self) -> str:
+        """How it is written on the command line."""
+        if self.form == "files":
+            return self.metavar or self.name.upper()
+        return "--" + self.name.replace("_", "-")
+
+    def add_to(self, parser: Any) -> None:
+        """Make a parser know it. Absent options stay absent, so that a file can fill them in."""
+        shown = self.help
+        if self.choices:
+            shown += f": {', '.join(self.choices)}"
+        if self.default is not None:
+            shown += f" (default: {self.default})"
+        # argparse takes % for a format.
+        settings: dict[str, Any] = {"help": shown.replace("%", "%%"), "default": argparse.SUPPRESS}
+        if self.form == "files":
+            parser.add_argument(self.name, nargs="*", metavar=self.flag, **settings)
+        elif self.form == "switch":
+            parser.add_argument(self.flag, dest=self.name, action="store_true", **settings)
+        else:
+            action = "store" if self.form == "value" else "append"
+            settings |= {"type": self.kind, "metavar": self.metavar or self.name.upper()}
+            if self.choices:
+                settings["choices"] = self.choices
+            parser.add_argument(self.flag, dest=self.name, action=action, **settings)
+
+    def from_toml(self, value: Any, source: str) -> Any:
+        """The value that a configuration file gives, or a UsageError that names the key."""
+        place = f"{source}: {self.name}"
+        if self.form == "table":
+            if not isinstance(value, dict):
+                raise UsageError(f"{place}: expected a table [{self.name}], got {value!r}")
+            return value
+        if self.form == "switch":
+            if not isinstance(value, bool):
+                raise UsageError(f"{place}: expected true or false, got {value!r}")
+            return value
+        if self.form in ("list", "files"):
+            items = value if isinstance(value, list) else [value]
+            return [self._converted(item, place) for item in items]
+        return self._converted(value, place)
+
+    def _converted(self, value: Any, place: str) -> Any:
+        if isinstance(value, list):
+            value = ",".join(str(item) for item in value)
+        if isinstance(value, bool | dict) or (self.kind is str and not isinstance(value, str)):
+            raise UsageError(f"{place}: expected {self._expected()}, got {value!r}")
+        try:
+            converted = self.kind(str(value))
+        except (argparse.ArgumentTypeError, ValueError) as error:
+            raise UsageError(f"{place}: {error}") from error
+        if self.choices and converted not in self.choices:
+            hint = nearest(str(converted), self.choices)
+            raise UsageError(f"{place}: expected {self._expected()}, got {value!r}{hint}")
+        return converted
+
+    def _expected(self) -> str:
+        return f"one of {', '.join(self.choices)}" if self.choices else "text"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the one that was probably meant."""
+    close = difflib.get_close_matches(name, list(known), 1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def require(options: argparse.Namespace, known: Iterable[Option]) -> None:
+    """Refuse a command line that leaves out what the command needs."""
+    for option in known:
+        if option.required and getattr(options, option.name) in (None, []):
+            raise UsageError(f"{option.flag} is missing: {option.help}")

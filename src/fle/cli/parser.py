@@ -1,0 +1,136 @@
+"""The parser, built from the table of commands; its errors are exceptions."""
+
+import argparse
+import importlib
+import importlib.util
+import re
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from fle.cli.commands import COMMANDS, Command
+from fle.cli.messages import UsageError
+from fle.cli.options import nearest
+
+REPRODUCE = "reproduce"
+REPRODUCE_MODULE = "fle.paper.command"
+EXIT_CODES = """\
+exit codes:
+  0  done
+  1  no estimate: the data covers the policy too thinly, or the fit failed
+  2  wrong input, or wrong usage
+  3  a fault in fle itself
+  130  stopped by the user"""
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Examples as they are written, and room for the longest option."""
+
+    def __init__(self, prog: str):
+        super().__init__(prog, max_help_position=32, width=100)
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser that never guesses, and raises instead of ending the process."""
+
+    def __init__(self, **settings: Any):
+        super().__init__(allow_abbrev=False, formatter_class=_Help, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        """A wrong command line."""
+        raise UsageError(f"{_spoken(message)} (see {self.prog} --help)")
+
+
+def build_parser(arguments: Sequence[str]) -> Parser:
+    """The parser; heavy parts of it only if the arguments ask for them."""
+    parser = Parser(
+        prog="fle",
+        description="What would a policy earn, and how badly could it go? Answers from logged data"
+        " alone.",
+        epilog=f"fle COMMAND --help shows options and examples.\n\n{EXIT_CODES}",
+    )
+    parser.add_argument("--version", action="version", version=f"fle {_version()}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    for command in COMMANDS:
+        _add_command(subparsers, command)
+    _add_reproduce(subparsers, arguments)
+    return parser
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """What the command line says, and nothing that it leaves open."""
+    parser = build_parser(arguments)
+    known = subparsers_of(parser)
+    given, unknown = parser.parse_known_args(_joined(arguments))
+    if given.command is None:
+        named = next((word for word in arguments if not word.startswith("-")), None)
+        parser.error(f"a command is missing: {', '.join(known)}" if named is None else named)
+    if unknown:
+        first = unknown[0]
+        flags = [flag for action in known[given.command]._actions for flag in action.option_strings]
+        if first.startswith("-"):
+            hint = nearest(first.partition("=")[0], flags)
+            known[given.command].error(f"unknown option {first}{hint}")
+        known[given.command].error(f"unexpected argument {first!r}; DATA comes in one piece")
+    return given
+
+
+def subparsers_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The parser of each command."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}
+
+
+def _add_command(subparsers: Any, command: Command) -> None:
+    parser = subparsers.add_parser(
+        command.name,
+        help=command.summary,
+        usage=command.usage,
+        description=command.summary[0].upper() + command.summary[1:] + ".",
+        epilog=f"examples:\n{command.examples}\n\n{EXIT_CODES}",
+    )
+    for title, options in command.groups:
+        group = parser.add_argument_group(title)
+        for option in options:
+            option.add_to(group)
+
+
+def _add_reproduce(subparsers: Any, arguments: Sequence[str]) -> None:
+    """The paper's experiments bring their own parser, which is slow to import."""
+    if importlib.util.find_spec(REPRODUCE_MODULE) is None:
+        return
+    if REPRODUCE in arguments[:1] or "completion" in arguments[:1]:
+        importlib.import_module(REPRODUCE_MODULE).add_parser(subparsers)
+    else:
+        subparsers.add_parser(REPRODUCE, help="the tables and figures of the paper")
+
+
+def _joined(arguments: Sequence[str]) -> list[str]:
+    """`--weights -1,2` as `--weights=-1,2`, since argparse takes -1,2 for an option."""
+    joined: list[str] = []
+    for word in arguments:
+        before = joined[-1] if joined else ""
+        if re.match(r"-\.?\d", word) and before.startswith("--") and "=" not in before:
+            joined[-1] = f"{before}={word}"
+        else:
+            joined.append(word)
+    return joined
+
+
+def _spoken(message: str) -> str:
+    """argparse's sentence in our words, with the nearest name where a choice is wrong."""
+    message = message.removeprefix("argument ")
+    choice = re.fullmatch(r"(\S+): invalid choice: '(.*)' \(choose from (.*)\)", message)
+    if choice is None:
+        return message
+    known = [word.strip(" '") for word in choice[3].split(",")]
+    what = "unknown command" if choice[1] == "COMMAND" else f"{choice[1]}: unknown"
+    hint = nearest(choice[2], known) or f"; expected one of {', '.join(known)}"
+    return f"{what} {choice[2]!r}{hint}"
+
+
+def _version() -> str:
+    import fle
+
+    return fle.__version__

@@ -1,0 +1,115 @@
+"""What the command line adds to a run directory: options, the data, the report and its setting."""
+
+import argparse
+import dataclasses
+import shlex
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fle.cli.commands import Command
+from fle.cli.configuration import as_toml, as_words
+from fle.cli.messages import Messages
+from fle.data import Dataset, write_cache
+from fle.errors import FLEError
+from fle.trust.coverage import Coverage
+
+if TYPE_CHECKING:
+    from fle.evaluation import Evaluation
+    from fle.returns import ReturnDistribution
+
+CONFIG, DATA, CONTEXT, REPORT = "run.toml", "data.arrow", "context.json", "report.html"
+DRAWING = ("altair", "vl_convert", "jinja2")
+
+
+@dataclasses.dataclass(frozen=True)
+class Context:
+    """What a report shows that the evaluation does not know."""
+
+    title: str
+    command: str
+    warnings: tuple[str, ...]
+    coverage: Coverage | None
+
+    def as_plain(self) -> dict[str, Any]:
+        """For a JSON file."""
+        return dataclasses.asdict(self)
+
+
+def write_config(folder: Path, command: Command, options: argparse.Namespace) -> None:
+    """The resolved options, for --config."""
+    from fle.evaluation.atomic import make_directory, write_atomically
+
+    make_directory(folder)
+    write_atomically(folder / CONFIG, as_toml(command, options).encode("utf-8"))
+
+
+def write_run_files(
+    folder: Path,
+    command: Command,
+    options: argparse.Namespace,
+    data: Dataset | None,
+    evaluation: "Evaluation",
+    context: Context,
+    messages: Messages,
+    truth: "ReturnDistribution | None" = None,
+) -> Path | None:
+    """All of them; where the report is, if it could be drawn."""
+    from fle.evaluation.atomic import write_json
+
+    write_config(folder, command, options)
+    if data is not None:
+        write_cache(data, folder / DATA)
+    write_json(folder / CONTEXT, context.as_plain())
+    return draw_report(evaluation, folder / REPORT, context, messages, truth)
+
+
+def draw_report(
+    evaluation: "Evaluation",
+    path: Path,
+    context: Context | None,
+    messages: Messages,
+    truth: "ReturnDistribution | None" = None,
+) -> Path | None:
+    """The report, unless the packages that draw it are not installed."""
+    missing = [name for name in DRAWING if find_spec(name) is None]
+    if missing:
+        messages.warn(f"no report: {', '.join(missing)} missing; pip install 'fle[charts]'")
+        return None
+    from fle.report import Extras, write_report
+
+    if context is None:
+        write_report(evaluation, path, truth=truth)
+        return path
+    extras = Extras(warnings=context.warnings, coverage=context.coverage)
+    write_report(
+        evaluation,
+        path,
+        truth=truth,
+        title=context.title,
+        command=context.command,
+        extras=extras,
+    )
+    return path
+
+
+def read_context(folder: Path) -> Context | None:
+    """What `write_run_files` wrote; None for a run that was made in Python."""
+    from fle.evaluation.atomic import read_json
+
+    path = folder / CONTEXT
+    if not path.exists():
+        return None
+    plain = read_json(path)
+    try:
+        covered = plain["coverage"]
+        if covered is not None:
+            covered = Coverage(**{**covered, "warnings": tuple(covered["warnings"])})
+        return Context(plain["title"], plain["command"], tuple(plain["warnings"]), covered)
+    except (KeyError, TypeError) as error:
+        raise FLEError(f"{path} is damaged; delete it to draw the report without it") from error
+
+
+def spoken_command(command: Command, options: argparse.Namespace) -> str:
+    """The command line that gives the same again."""
+    return shlex.join(as_words(command, options))

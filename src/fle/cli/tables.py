@@ -1,0 +1,133 @@
+"""Aligned text, and distributions as tables."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from fle.cli.measures import USUAL, Measure
+from fle.cli.messages import one_line
+
+if TYPE_CHECKING:
+    from fle.evaluation import Evaluation
+    from fle.report.numbers import NumberStyle
+    from fle.returns import ReturnDistribution
+
+MINUS = "\N{MINUS SIGN}"
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """A law in a table, and how a measure is read off it."""
+
+    label: str
+    law: "ReturnDistribution"
+    read: "Callable[[Measure, ReturnDistribution], float | None]"
+
+    def value(self, measure: Measure) -> float | None:
+        """The measure of this law, where it has one."""
+        return self.read(measure, self.law)
+
+
+def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
+    """Columns of equal width, the first `left` of them flush left and the others right."""
+    rows = [[one_line(cell) for cell in row] for row in rows]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.ljust(width) if i < left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def labelled(rows: Sequence[tuple[str, str]]) -> list[str]:
+    """A name and a text a line."""
+    return aligned(rows, left=2)
+
+
+def short(value: float) -> str:
+    """A number in few figures."""
+    return f"{value:.4g}"
+
+
+def risk_table(
+    evaluation: "Evaluation",
+    measures: Sequence[Measure],
+    weights: Sequence[float] | None,
+    truth: "ReturnDistribution | None" = None,
+) -> list[str]:
+    """For each return, and their weighted sum, the target policy beside what was logged."""
+    lines: list[str] = []
+    for name, laws in _laws(evaluation, weights, truth):
+        if lines:
+            lines.append("")
+        style = style_of(laws[0].law)
+        rows = [[name, *(column.label for column in laws)]]
+        for measure in [*USUAL, *measures]:
+            values = [column.value(measure) for column in laws]
+            rows.append([measure.label, *(cell(measure, value, style) for value in values)])
+        lines += aligned(rows)
+    return lines
+
+
+def cell(measure: Measure, value: float | None, style: "NumberStyle") -> str:
+    """A number as people read it; hyphens for minus signs, which any terminal can show."""
+    if value is None:
+        return "-"
+    if measure.share:
+        return f"{value:.1%}"
+    return style.text(value).replace(MINUS, "-")
+
+
+def style_of(law: "ReturnDistribution") -> "NumberStyle":
+    """Decimals that suit a law."""
+    from fle.report.numbers import NumberStyle
+
+    return NumberStyle.of(float(law.mean()), float(law.std()))
+
+
+def returns_document(
+    evaluation: "Evaluation", measures: Sequence[Measure], weights: Sequence[float] | None
+) -> dict[str, Any]:
+    """By column and return, all measures, and those of the weighted sum."""
+    document: dict[str, Any] = {"target policy": {}, "logged": None}
+    known = evaluation.return_names
+    names = [*(known if len(known) > 1 else ["return"]), "weighted sum"]
+    # Without weights there is no sum.
+    for name, (_, laws) in zip(names, _laws(evaluation, weights, None), strict=False):
+        for column in laws:
+            values = {m.text: column.value(m) for m in [*USUAL, *measures]}
+            document[column.label] = {**(document[column.label] or {}), name: values}
+    return {"returns": document["target policy"], "logged_returns": document["logged"]}
+
+
+def logged_law(evaluation: "Evaluation") -> "ReturnDistribution | None":
+    """What the logged episodes earned, as far as that is known."""
+    from fle.returns import ReturnDistribution
+
+    earned = evaluation.logged.returns
+    if earned is None:
+        return None
+    return ReturnDistribution.from_samples(earned, evaluation.return_names)
+
+
+def _laws(
+    evaluation: "Evaluation", weights: Sequence[float] | None, truth: "ReturnDistribution | None"
+) -> list[tuple[str, list[Column]]]:
+    """By return, what its columns show."""
+    columns = [Column("target policy", evaluation.returns, Measure.of_law)]
+    for label, law in (("truth", truth), ("logged", logged_law(evaluation))):
+        if law is not None:
+            columns.append(Column(label, law, Measure.of_sample))
+    names = evaluation.return_names
+    alone = len(names) == 1
+    laws = [
+        ("" if alone else name, [replace(c, law=c.law.marginal(i)) for c in columns])
+        for i, name in enumerate(names)
+    ]
+    if weights is not None and not alone:
+        terms = " + ".join(f"{w:g} {name}" for w, name in zip(weights, names, strict=True))
+        laws.append((terms, [replace(c, law=c.law.scalarize(weights)) for c in columns]))
+    return laws

@@ -1,0 +1,124 @@
+"""Densities of the models for vector returns against integration, draws and closed forms."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from model_outputs import build
+from scipy import stats
+
+import fle
+from fle.models.diffusion import HIGHEST, LOWEST, ladder
+
+SPECS = {
+    "autoregressive": fle.Autoregressive(components=3, hidden=(8,)),
+    "coupling flow": fle.Flow(layers=2, knots=6, hidden=8, context=(8, 4)),
+    "autoregressive flow": fle.Flow("autoregressive", layers=2, knots=6, hidden=8, context=(8, 4)),
+    "diffusion": fle.Diffusion(hidden=(16, 16), sampling_steps=64),
+}
+INPUTS = jnp.asarray([0.3, -0.7])
+
+
+def shaken(spec, returns, size=None):
+    """A model away from its start: every parameter moved at random.
+
+    Splines and denoisers are moved less: wild ones have cliffs that no grid and no sampler of few
+    steps can follow.
+    """
+    if size is None:
+        size = 0.3 if isinstance(spec, fle.Autoregressive) else 0.1
+    model = build(spec, returns)
+    arrays, static = eqx.partition(model, eqx.is_inexact_array)
+    generator = np.random.default_rng(1)
+    moved = jax.tree.map(
+        lambda a: a + jnp.asarray(generator.normal(0, size, a.shape), a.dtype), arrays
+    )
+    return eqx.combine(moved, static)
+
+
+def densities(model, points):
+    logs = jax.jit(jax.vmap(lambda z: model.log_prob(INPUTS, z)))
+    return np.exp(np.asarray(logs(jnp.asarray(points, jnp.float32)), float))
+
+
+def draws(model, number, returns, seed=0):
+    uniforms = np.random.default_rng(seed).uniform(1e-6, 1 - 1e-6, (number, model.noise_size))
+    sample = jax.jit(jax.vmap(lambda u: model.sample(INPUTS, u)))
+    return np.asarray(sample(jnp.asarray(uniforms, jnp.float32)), float).reshape(-1, returns)
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_density_of_a_scalar_return(name):
+    model = shaken(SPECS[name], 1)
+    samples = draws(model, 20_000, 1)[:, 0]
+    reach = 2 * np.abs(samples).max()
+    points = 1_000
+    width = 2 * reach / points
+    grid = -reach + width * (np.arange(points) + 0.5)
+    density = densities(model, grid[:, None])
+    assert density.sum() * width == pytest.approx(1, abs=5e-3)
+    cdf = np.cumsum(density) * width
+    # False-alarm rate 1e-4.
+    assert stats.kstest(samples, lambda z: np.interp(z, grid + width / 2, cdf)).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_density_of_a_pair(name):
+    model = shaken(SPECS[name], 2)
+    samples = draws(model, 20_000, 2)
+    low, high = samples.min(axis=0) - 0.5, samples.max(axis=0) + 0.5
+    fine, coarse = 96, 12
+    widths = (high - low) / fine
+    axes = [a + w * (np.arange(fine) + 0.5) for a, w in zip(low, widths, strict=True)]
+    points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
+    masses = (densities(model, points) * widths.prod()).reshape(fine, fine)
+    assert masses.sum() == pytest.approx(1, abs=0.02)
+    cells = masses.reshape(coarse, fine // coarse, coarse, -1).sum(axis=(1, 3)) / masses.sum()
+    edges = [np.linspace(a, b, coarse + 1) for a, b in zip(low, high, strict=True)]
+    counts = np.histogram2d(*samples.T, bins=edges)[0]
+    share = counts / len(samples)
+    # Five standard errors of each cell's share, and 2% of it for the midpoint rule.
+    allowed = 5 * np.sqrt(np.maximum(cells, 1e-4) / len(samples)) + 0.02 * cells
+    assert np.all(np.abs(share - cells) < allowed)
+
+
+def test_a_coordinate_depends_on_those_before_it():
+    model = shaken(SPECS["autoregressive"], 3, size=1.0)
+    score = jax.grad(lambda z: model.log_prob(INPUTS, z))(jnp.asarray([0.1, 0.2, 0.3]))
+    assert np.all(np.abs(score) > 1e-3)
+    samples = draws(model, 20_000, 3)
+    # The first coordinate's draws do not see the later networks: their noise is their own.
+    again = eqx.tree_at(lambda m: m.networks[2].biases[-1], model, model.networks[2].biases[-1] + 1)
+    assert np.array_equal(draws(again, 100, 3)[:, :2], samples[:100, :2])
+
+
+def test_diffusion_of_a_normal_law_is_exact():
+    """With network outputs of zero the denoiser is that of N(0, 1): D(z; s) = z / (1 + s²)."""
+    model = build(fle.Diffusion(hidden=(4,)), 1)
+    model = eqx.tree_at(lambda m: m.network.weights[-1], model, jnp.zeros((4, 1)))
+    points = np.linspace(-3, 3, 13)
+    # Starting from N(0, HIGHEST²) instead of N(0, HIGHEST² + 1) narrows by 1 / (2 HIGHEST²).
+    assert np.allclose(
+        np.log(densities(model, points[:, None])), stats.norm.logpdf(points), atol=0.02
+    )
+    samples = draws(model, 20_000, 1)[:, 0]
+    assert stats.kstest(samples, "norm").pvalue > 1e-4
+
+
+def test_ladder_of_noise_levels():
+    levels = ladder(16)
+    assert levels[0] == pytest.approx(HIGHEST)
+    assert levels[-1] == pytest.approx(LOWEST)
+    assert np.all(np.diff(levels) < 0)
+
+
+@pytest.mark.parametrize("spec", [fle.Histogram(), fle.Categorical()])
+def test_grids_refuse_five_coordinates(spec):
+    with pytest.raises(fle.FLEError, match=r"\^5 = .* cells for a return of 5 coordinates"):
+        build(spec, 5)
+
+
+def test_an_unknown_kind_of_flow():
+    with pytest.raises(fle.FLEError, match="coupling"):
+        fle.Flow(kind="planar")
