@@ -130,7 +130,7 @@ def soft_push(firmness: float) -> onnx.ModelProto:
 
 
 def release_rule(*, slope: float, base: float, std: float) -> onnx.ModelProto:
-    """Release a normal amount around base + slope * level."""
+    """Ask for a normal amount around base + slope * level; the dam releases what it can of it."""
     return policy_file(
         [
             helper.make_node("Mul", ["obs", "slope"], ["scaled"]),

@@ -7,23 +7,27 @@ policy (`load_policy` opens ONNX files) go into `evaluate`, which fits a model (
 whose `ReturnDistribution`s answer every question of risk. `load` opens a saved one.
 """
 
-from fle.data import Dataset, read
-from fle.errors import FLEError, FLEWarning
-from fle.evaluation import Evaluation, Training, evaluate, load
-from fle.models import (
-    GMM,
-    Autoregressive,
-    Categorical,
-    Diffusion,
-    Flow,
-    Gaussian,
-    Histogram,
-    LinearQuadratic,
-    Quantile,
-    RewardMixture,
-)
-from fle.policies import load_policy
-from fle.returns import ReturnDistribution
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fle.data import Dataset, read
+    from fle.errors import FLEError, FLEWarning
+    from fle.evaluation import Evaluation, Training, evaluate, load
+    from fle.models import (
+        GMM,
+        Autoregressive,
+        Categorical,
+        Diffusion,
+        Flow,
+        Gaussian,
+        Histogram,
+        LinearQuadratic,
+        Quantile,
+        RewardMixture,
+    )
+    from fle.policies import load_policy
+    from fle.returns import ReturnDistribution
 
 __version__ = "0.1.0"
 
@@ -49,3 +53,38 @@ __all__ = [
     "load_policy",
     "read",
 ]
+
+# Where each public name lives. Modules are imported when a name is first asked for, so that
+# `import fle` and `fle --help` do not wait for JAX.
+_HOMES = {
+    "fle.data": ("Dataset", "read"),
+    "fle.errors": ("FLEError", "FLEWarning"),
+    "fle.evaluation": ("Evaluation", "Training", "evaluate", "load"),
+    "fle.models": (
+        "GMM",
+        "Autoregressive",
+        "Categorical",
+        "Diffusion",
+        "Flow",
+        "Gaussian",
+        "Histogram",
+        "LinearQuadratic",
+        "Quantile",
+        "RewardMixture",
+    ),
+    "fle.policies": ("load_policy",),
+    "fle.returns": ("ReturnDistribution",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'fle' has no attribute {name!r}")
+    value = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

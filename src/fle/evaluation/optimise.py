@@ -1,25 +1,33 @@
 """The optimiser loop: one stage of gradient training, as one compiled function."""
 
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from fle.evaluation.encoding import Fitted, Frame, Rows, row_inputs, transitions
 from fle.models.base import GradientModel, ReturnModel, Sizes, Transition, draw_updates, next_laws
 
-# A model narrowed to a point mass starts its next stage with enormous gradients; unclipped, Adam
-# would remember them for a thousand steps and hardly move.
-ADAM = optax.chain(optax.clip_by_global_norm(5.0), optax.scale_by_adam())
 # Targets are drawn for blocks of about this many numbers: enough for efficient matrix products,
 # few enough to stay in the cache.
 BLOCK_NUMBERS = 1_000_000
 TABLE_NUMBERS = 100_000_000
+
+
+@cache
+def optimiser() -> Any:
+    """Adam on clipped gradients.
+
+    A model narrowed to a point mass starts its next stage with enormous gradients; unclipped, Adam
+    would remember them for a thousand steps and hardly move.
+    """
+    import optax
+
+    return optax.chain(optax.clip_by_global_norm(5.0), optax.scale_by_adam())
 
 
 class TrainingState(NamedTuple):
@@ -33,7 +41,7 @@ class TrainingState(NamedTuple):
 def initial_state(model: GradientModel) -> TrainingState:
     """A fresh optimiser at the model's parameters."""
     parameters = parameters_of(model)
-    return TrainingState(parameters, parameters, ADAM.init(parameters))
+    return TrainingState(parameters, parameters, optimiser().init(parameters))
 
 
 def parameters_of(model: ReturnModel) -> Float[Array, " p"]:
@@ -95,7 +103,7 @@ def train_stage(
     def step(state: TrainingState, block: Any) -> tuple[TrainingState, Any]:
         inputs, targets, learning_rate, average_rate = block
         loss, gradient = jax.value_and_grad(batch_loss)(state.parameters, inputs, targets)
-        direction, adam = ADAM.update(gradient, state.adam)
+        direction, adam = optimiser().update(gradient, state.adam)
         parameters = state.parameters - learning_rate * (direction + decay * state.parameters)
         average = state.average + average_rate * (parameters - state.average)
         return TrainingState(parameters, average, adam), loss

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
-from scipy.stats import norm
+from scipy.special import ndtri as normal_quantile
 
 from fle.models.base import FrameRule, LikelihoodModel, Sizes, moments_frame, pick
 from fle.models.network import Network, fourier_features
@@ -121,7 +121,7 @@ class Autoregressive:
     def build(self, sizes: Sizes, generator: np.random.Generator) -> AutoregressiveModel:
         """A model that starts out as independent, roughly standard normal coordinates."""
         k = self.components
-        spread_out = norm.ppf((np.arange(k) + 0.5) / k)
+        spread_out = normal_quantile((np.arange(k) + 0.5) / k)
         bias = np.concatenate([np.zeros(2 + k), spread_out, np.zeros(k)])
         networks = [
             Network(sizes.inputs, self.hidden, bias, generator) for _ in range(sizes.returns)

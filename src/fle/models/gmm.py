@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
-from scipy.stats import norm
+from scipy.special import ndtri as normal_quantile
 
 from fle.models.base import FrameRule, LikelihoodModel, Sizes, moments_frame, pick
 from fle.models.network import Network
@@ -110,7 +110,7 @@ class GMM:
     def build(self, sizes: Sizes, generator: np.random.Generator) -> GMMModel:
         """A mixture that starts out as a rough standard normal."""
         k, d = self.components, sizes.returns
-        spread_out = norm.ppf((np.arange(k) + 0.5) / k)
+        spread_out = normal_quantile((np.arange(k) + 0.5) / k)
         means = spread_out if d == 1 else generator.standard_normal(k * d)
         rest = np.zeros(k * d + k * d * (d - 1) // 2)
         bias = np.concatenate([np.zeros(2 * d + k), means, rest])

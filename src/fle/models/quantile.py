@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy.stats import norm
+from scipy.special import ndtri as normal_quantile
 
 from fle.models.base import (
     FrameRule,
@@ -102,6 +102,6 @@ class Quantile:
     def build(self, sizes: Sizes, generator: np.random.Generator) -> QuantileModel:
         """Points that start at the quantiles of a standard normal."""
         require_scalar("Quantile", sizes.returns)
-        points = norm.ppf((np.arange(self.quantiles) + 0.5) / self.quantiles)
+        points = normal_quantile((np.arange(self.quantiles) + 0.5) / self.quantiles)
         network = Network(sizes.inputs, self.hidden, points, generator)
         return QuantileModel(network, self.quantiles, self.huber)

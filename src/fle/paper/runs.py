@@ -90,9 +90,7 @@ def sample_learned(
     )
 
 
-def histograms(
-    result: Evaluation, experiment: Experiment, task: CombinationLock
-) -> dict[str, str]:
+def histograms(result: Evaluation, experiment: Experiment, task: CombinationLock) -> dict[str, str]:
     """What the figures show, by h."""
     generator = np.random.default_rng(0)
     return {

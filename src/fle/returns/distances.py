@@ -6,7 +6,6 @@ from warnings import warn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 from fle.errors import DataError, FLEError, FLEWarning, SettingsError
 
@@ -158,7 +157,9 @@ def energy_distance(a: ArrayLike, b: ArrayLike) -> float:
     first, second = _pair(a, b)
     if first.shape[1] != 1:
         raise SettingsError("energy_distance serves scalar returns; use sliced_wasserstein.")
-    return float(stats.energy_distance(first[:, 0], second[:, 0]))
+    from scipy.stats import energy_distance as one_dimensional
+
+    return float(one_dimensional(first[:, 0], second[:, 0]))
 
 
 def sampling_floor(
