@@ -6,7 +6,7 @@ import fle
 
 ROWS = 4000
 QUICK = fle.Training(
-    steps=1000, batch_size=250, learning_rate=3e-3, weight_decay=0.0, draws=4, start="fresh"
+    steps=1000, batch_size=250, learning_rate=1e-2, weight_decay=0.0, draws=4, start="fresh"
 )
 # A linear model of one-hot states and actions: fitted Q evaluation, cheap to compile.
 TABLE = fle.Gaussian(std=1.0, hidden=())

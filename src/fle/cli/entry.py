@@ -1,5 +1,6 @@
 """`main`: one place where a command runs, and where everything that may go wrong ends."""
 
+import contextlib
 import importlib
 import os
 import sys
@@ -47,7 +48,10 @@ def _run(arguments: Sequence[str], messages: Messages) -> int:
     command = next(command for command in COMMANDS if command.name == given.command)
     options = resolve(command, given)
     require(options, command.options)
-    outcome: Outcome = importlib.import_module(command.module).run(options, messages)
+    module = importlib.import_module(command.module)
+    # The policy may print, and stdout is for the answer alone.
+    with contextlib.redirect_stdout(sys.stderr):
+        outcome: Outcome = module.run(options, messages)
     if getattr(options, "json", False):
         document = {"command": command.name, **outcome.document}
         print(json_text({**document, "warnings": messages.warnings, "exit_code": outcome.code}))

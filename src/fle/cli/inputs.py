@@ -1,7 +1,6 @@
 """The data and the policies that a command line names."""
 
 import argparse
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -121,13 +120,10 @@ def _policy(text: str, data: Dataset, options: argparse.Namespace) -> Policy:
     if kind == COLUMNS:
         name = prefix if colon else UNNAMED
         return RowProbabilities(*data.recorded_probabilities(name))
-    timeout = options.policy_timeout or TIMEOUT_SECONDS
-    # What a policy prints would spoil a JSON document.
-    with contextlib.redirect_stdout(None):
-        return load_policy(
-            text,
-            input=options.policy_input,
-            output=options.policy_output,
-            allow_code=options.allow_code,
-            timeout=timeout,
-        )
+    return load_policy(
+        text,
+        input=options.policy_input,
+        output=options.policy_output,
+        allow_code=options.allow_code,
+        timeout=options.policy_timeout or TIMEOUT_SECONDS,
+    )

@@ -3,7 +3,7 @@
 import argparse
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fle.cli.kinds import number
@@ -26,7 +26,7 @@ class Measure:
 
     text: str
     label: str
-    of: "Callable[[ReturnDistribution], float]"
+    of: "Callable[[ReturnDistribution], float]" = field(compare=False, repr=False)
     share: bool = False
     sign: int = 1
     tail: float = 1.0

@@ -123,9 +123,9 @@ class DDPM:
         position = generator.standard_normal((d + 1, self.hidden[0])) * np.sqrt(2 / (d + 1))
         variances = np.linspace(self.first_variance, self.last_variance, self.diffusion_steps)
         return DDPMModel(
-            network,
-            jnp.asarray(position, jnp.float32),
-            d,
-            self.pool,
-            tuple(float(value) for value in variances),
+            network=network,
+            position=jnp.asarray(position, jnp.float32),
+            return_dim=d,
+            pool=self.pool,
+            variances=tuple(float(value) for value in variances),
         )

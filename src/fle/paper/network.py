@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -23,7 +24,7 @@ class PlainNetwork(eqx.Module):
     biases: tuple[Float[Array, "..."], ...]
 
     def __init__(self, widths: Sequence[int], generator: np.random.Generator):
-        pairs = list(zip(widths[:-1], widths[1:], strict=True))
+        pairs = list(pairwise(widths))
         self.weights = tuple(
             _uniform((fan_in, fan_out), fan_in, generator) for fan_in, fan_out in pairs
         )
@@ -55,7 +56,7 @@ class AsPublished:
     """A model with a plain network, in the units of the data: nothing is standardised.
 
     model: what to build.
-    half_width: a grid model's range is [-half_width, half_width]; 1 leaves other models as they are.
+    half_width: a grid model's range is [-half_width, half_width]; other models need none.
     """
 
     model: ModelSpec

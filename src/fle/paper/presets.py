@@ -35,9 +35,9 @@ MOST_SEEDS = {("diffusion", "paper"): 3}
 
 # Where the paper preset still differs from the released code, for the page.
 DIFFERENCES = (
-    "One next action and one next return are drawn each time a row is used; the released code draws "
-    "both once (the diffusion model: once a stage here too). Categorical and quantile targets are "
-    "exact over both.",
+    "One next action and one next return are drawn each time a row is used; the released code "
+    "draws both once (the diffusion model: once a stage here too). Categorical and quantile "
+    "targets are exact over both.",
     "Gradients are clipped to a norm of 5.",
     "5% of the rows are kept aside to measure the held-out loss.",
     "A component of the mixture has a standard deviation of at least 0.01.",
@@ -99,10 +99,7 @@ def task_of(experiment: Experiment) -> CombinationLock:
 
 def setting_of(experiment: Experiment, method: str, preset: Preset, *, quick: bool) -> Setting:
     """How a run is made; a quick one has fewer rows and shorter training."""
-    if preset == "ours":
-        setting = _ours(method)
-    else:
-        setting = _paper(experiment, method)
+    setting = _ours(method) if preset == "ours" else _paper(experiment, method)
     if not quick:
         return setting
     steps = max(1, setting.training.steps // QUICK_SHARE)

@@ -1,0 +1,175 @@
+"""`fle reproduce`: the paper's tables and figures, beside the published numbers."""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from fle.evaluation.atomic import read_json, remove_leftovers, sole_writer
+
+EXPERIMENTS = ("1d", "2d", "figures", "tabular", "lqr", "cvar", "discounted")
+DEFAULT_SEEDS = 5
+INTERRUPTED = 130
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add `reproduce` to a command line."""
+    parser = subparsers.add_parser(
+        "reproduce",
+        help="the paper's tables and figures, beside the published numbers",
+        description=(
+            "Runs the paper's experiments. Stopped at any time, it goes on where it was: every run "
+            "has a file, and is not repeated while its settings stay the same."
+        ),
+    )
+    parser.add_argument(
+        "experiments",
+        nargs="+",
+        choices=EXPERIMENTS,
+        metavar="EXPERIMENT",
+        help="1d, 2d: the tables; figures: densities and rings of one seed; tabular, lqr, cvar, "
+        "discounted: error against n, with its bound",
+    )
+    parser.add_argument(
+        "--seeds",
+        type=_at_least_one,
+        help=f"runs of every method (default: {DEFAULT_SEEDS}; figures alone or --quick: 1)",
+    )
+    parser.add_argument(
+        "--methods",
+        nargs="+",
+        choices=("categorical", "quantile", "diffusion", "gmm", "autoregressive", "flow"),
+        help="only these",
+    )
+    parser.add_argument(
+        "--presets",
+        nargs="+",
+        choices=("ours", "paper"),
+        help="ours: our defaults; paper: its settings, hours (default: both; --quick: ours)",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="minutes: fewer rows, short training, one seed"
+    )
+    parser.add_argument(
+        "--out", default="reproduction", metavar="DIR", help="directory of results (%(default)s)"
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do what is missing, then write and print everything there is."""
+    # The models are imported here: asking for help must not wait for them.
+    from fle.paper.presets import ALL_METHODS, PRESETS, Key, Preset, keys_of
+    from fle.paper.store import Store
+    from fle.paper.studies import STUDIES
+    from fle.report.chart_parts import altair_or_error
+
+    altair_or_error()
+    store = Store(Path(options.out), quick=options.quick)
+    store.prepare()
+    methods = tuple(options.methods or ALL_METHODS)
+    default_presets: tuple[Preset, ...] = ("ours",) if options.quick else PRESETS
+    wanted = options.presets or default_presets
+    presets = tuple(preset for preset in PRESETS if preset in wanted)
+    tables = [name for name in ("1d", "2d") if name in options.experiments]
+    keys: list[Key] = []
+    if tables:
+        seeds = range(options.seeds or (1 if options.quick else DEFAULT_SEEDS))
+        for preset in presets:
+            for name in ("1d", "1d-w1", "2d"):
+                if name.removesuffix("-w1") in tables:
+                    keys += keys_of(cast(Any, name), methods, (preset,), seeds)
+    if "figures" in options.experiments:
+        for name in ("1d", "2d"):
+            keys += keys_of(cast(Any, name), methods, presets, range(1))
+    studies = [name for name in STUDIES if name in options.experiments]
+    with sole_writer(store.directory):
+        remove_leftovers(store.directory)
+        finished = _fill(store, list(dict.fromkeys(keys)), studies)
+        _tell(store, _command(options))
+    if not finished:
+        print("Stopped. The same command goes on from here.", file=sys.stderr)
+        return INTERRUPTED
+    return 0
+
+
+def _fill(store: Any, keys: Sequence[Any], studies: Sequence[str]) -> bool:
+    """Make the runs and studies that are missing; False if interrupted."""
+    from fle.paper.bar import RunsBar
+    from fle.paper.presets import task_of
+    from fle.paper.runs import perform
+    from fle.paper.studies import is_kept, keep
+
+    todo = store.missing(keys)
+    left = [name for name in studies if not is_kept(store.study_path(name), quick=store.quick)]
+    works = [
+        float(task_of(key.experiment).horizon * store.setting(key).training.steps) for key in todo
+    ]
+    bar = RunsBar([*works, *(1_000.0 for _ in left)])
+    if len(keys) > len(todo):
+        print(f"{len(keys) - len(todo)} of {len(keys)} runs are there already.", file=sys.stderr)
+    try:
+        for key in todo:
+            bar.begin(key.label)
+            store.make(key, perform, bar)
+            bar.end()
+        for name in left:
+            bar.begin(name)
+            keep(name, store.study_path(name), quick=store.quick)
+            bar.end()
+    except KeyboardInterrupt:
+        return False
+    finally:
+        bar.close()
+    return True
+
+
+def _tell(store: Any, command: str) -> None:
+    """Write tables, figures and the page from all files there are, and print the tables."""
+    from fle.paper.environment import describe
+    from fle.paper.figures import lock_figures, study_figure, write_figures
+    from fle.paper.page import Results, write_results
+    from fle.paper.studies import STUDIES, from_plain, is_kept
+
+    began = time.perf_counter()
+    collected = store.collect()
+    studies = {
+        name: from_plain(read_json(store.study_path(name)))
+        for name in STUDIES
+        if is_kept(store.study_path(name), quick=store.quick)
+    }
+    results = Results(collected.runs, studies, store.quick, describe(), command)
+    figures = lock_figures(collected.runs)
+    figures |= {f"study-{name}": study_figure(study) for name, study in studies.items()}
+    write_figures(figures, store.directory / "figures")
+    write_results(results, list(figures), store.directory)
+    for table in [*results.main_tables(), *results.full_tables()]:
+        print(table.text(), end="\n\n")
+    for check in results.checks():
+        print(f"{'holds ' if check.holds else 'MISSED'}  {check.statement}; {check.figures}")
+    for name in collected.outdated:
+        print(f"Left out, as it was made with other settings: {name}")
+    print(
+        f"Written to {store.directory} in {time.perf_counter() - began:.0f} s: index.html, "
+        "tables.md, results.json, figures/."
+    )
+
+
+def _command(options: argparse.Namespace) -> str:
+    parts = ["fle reproduce", *options.experiments]
+    if options.seeds:
+        parts.append(f"--seeds {options.seeds}")
+    for name in ("methods", "presets"):
+        if getattr(options, name):
+            parts.append(f"--{name} {' '.join(getattr(options, name))}")
+    return " ".join([*parts, *(["--quick"] if options.quick else [])])
+
+
+def _at_least_one(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text}")
+    return number

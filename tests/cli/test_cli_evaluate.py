@@ -1,0 +1,151 @@
+"""`fle evaluate` from the file to the report, and what is said on the way."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from cli_runs import EPISODES, LENGTH, QUICK, ROWS, log, onnx_policy, run, run_once, write
+
+from fle.data import read_cache
+from fle.evaluation import load
+
+HOSTILE = "<script>alert(1)</script>"
+TAIL = "Only about 10 of 100000 draws lie in a tail of 0.0001"
+
+
+def awkward_log():
+    """Two rewards, one with a heavy tail and one that is constant; some episodes were cut off."""
+    last = np.tile(np.arange(LENGTH) == LENGTH - 1, EPISODES)
+    cut = last & (np.arange(ROWS) < ROWS // 2)
+    return log(
+        reward=None,
+        terminated=last & ~cut,
+        truncated=cut,
+        **{
+            "reward.gain": np.random.default_rng(5).standard_cauchy(ROWS),
+            f"reward.{HOSTILE}": np.zeros(ROWS),
+            "next_observation.x": np.append(log()["observation.x"][1:], 0.0),
+            "next_observation.y": np.append(log()["observation.y"][1:], 0.0),
+        },
+    )
+
+
+WARNINGS = ("heavy tail", "point mass", "33% of the horizon is extrapolated", TAIL)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("evaluate")
+    write(folder, awkward_log())
+    onnx_policy(folder)
+    return folder
+
+
+def command(folder, *words, out="run"):
+    return (
+        *("evaluate", folder / "log.parquet", "--policy", folder / "policy.onnx"),
+        *("--gamma", "0.9", "--horizon", "6", *QUICK, "--weights", "-1,2"),
+        *("--measure", "cvar:0.0001", "--measure", "below:-2", "--out", folder / out, *words),
+    )
+
+
+@pytest.fixture(scope="module")
+def first(folder):
+    """What is printed when the run is made."""
+    return run_once(*command(folder))
+
+
+@pytest.fixture(scope="module")
+def finished(folder, first):
+    """The directory of the finished run."""
+    assert first.code == 0
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def second(folder, finished):
+    """The same command again, for machines: the finished run is found."""
+    return run_once(*command(folder, "--json"))
+
+
+def test_the_table(first, finished):
+    lines = first.out.splitlines()
+    assert "return over 6 steps, gamma 0.9; model gaussian" in first.out
+    assert "note: returns are discounted by 0.9 and end after 6 steps" in lines
+    assert lines[-1] == f"report: {finished / 'report.html'}"
+    starts = [i for i, line in enumerate(lines) if line.endswith("target policy  logged")]
+    assert [lines[i].split("  ")[0] for i in starts] == ["gain", HOSTILE, f"-1 gain + 2 {HOSTILE}"]
+    for i in starts:
+        table = lines[i : i + 11]
+        assert len({len(line) for line in table}) == 1
+    # The same numbers as in Python.
+    returns = load(finished).returns.marginal("gain")
+    shown = re.search(r"^mean +(-?[\d.,]+)", "\n".join(lines[starts[0] :]), re.MULTILINE)
+    assert float(shown[1].replace(",", "")) == pytest.approx(returns.mean(), rel=0.01)
+
+
+def test_warnings_are_on_stderr_in_the_document_and_in_the_report(first, second, finished):
+    document = json.loads(second.out)
+    page = (finished / "report.html").read_text(encoding="utf-8")
+    for text in WARNINGS:
+        assert first.err.count(text) == second.err.count(text) == 1
+        assert any(text in warning for warning in document["warnings"])
+        assert text in page
+
+
+def test_the_document(second, finished):
+    document = json.loads(second.out)
+    assert document["exit_code"] == second.code == 0
+    assert document["data"]["episodes"] == EPISODES
+    assert (document["data"]["terminated"], document["data"]["truncated"]) == (30, 30)
+    assert document["problem"] == {"gamma": 0.9, "horizon": 6}
+    assert document["policy"]["coverage"]["enough"]
+    assert list(document["returns"]) == ["gain", HOSTILE, "weighted sum"]
+    law = load(finished).returns
+    assert document["returns"]["gain"]["cvar:0.1"] == law.marginal("gain").cvar(0.1)
+    total = law.scalarize([-1.0, 2.0])
+    assert document["returns"]["weighted sum"]["below:-2"] == total.probability(below=-2)
+    # Sixty logged episodes have no worst hundredth of a percent.
+    assert document["logged_returns"]["gain"]["cvar:0.0001"] is None
+    assert document["report"] == str(finished / "report.html")
+
+
+def test_the_run_directory(finished):
+    present = {path.name for path in finished.iterdir() if not path.name.startswith(".")}
+    assert present == {
+        *("run.json", "run.toml", "result.json", "model.safetensors", "samples.parquet"),
+        *("report.html", "data.arrow", "context.json", "checkpoints"),
+    }
+    assert HOSTILE not in (finished / "report.html").read_text(encoding="utf-8")
+    assert read_cache(finished / "data.arrow").fingerprint == load(finished).provenance.data
+
+
+def test_the_options_it_leaves_behind(capsys, finished):
+    """A run from its run.toml alone is the same run: another seed is what tells them apart."""
+    answer = run(capsys, "evaluate", "--config", finished / "run.toml", "--seed", "1")
+    assert answer.code == 2
+    assert "has another fingerprint: seed (0 in the run, 1 now)" in answer.err
+    assert "; " not in answer.err.split("fingerprint: ")[1].split(". ")[0]
+    assert "--out" in answer.err
+
+
+def test_the_report_is_drawn_again(capsys, folder, finished):
+    page = (finished / "report.html").read_bytes()
+    again = folder / "again.html"
+    assert run(capsys, "report", finished, "--out", again).code == 0
+    assert again.read_bytes() == page
+    answer = run(capsys, "report", finished, "--out", again, "--title", HOSTILE, "--json")
+    assert json.loads(answer.out)["report"] == str(again)
+    written = again.read_text(encoding="utf-8")
+    assert HOSTILE not in written
+    assert "&lt;script&gt;alert(1)" in written
+    (folder / "damaged").mkdir()
+    for path in finished.iterdir():
+        if path.is_file():
+            (folder / "damaged" / path.name).write_bytes(path.read_bytes())
+    (folder / "damaged" / "context.json").write_text('{"title": 1}')
+    answer = run(capsys, "report", folder / "damaged")
+    assert answer.code == 2
+    assert "context.json is damaged" in answer.err
+    assert run(capsys, "report", finished, "--out", finished / "run.json" / "x").code == 2

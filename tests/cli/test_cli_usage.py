@@ -1,0 +1,167 @@
+"""Wrong usage and wrong settings are refused before anything is read; faults end in one line."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from cli_runs import log, run, write
+
+from fle.cli import main
+
+HEAVY = ("jax", "equinox", "scipy", "pyarrow", "onnxruntime", "altair")
+
+
+def refused(capsys, *words):
+    answer = run(capsys, *words)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith("error: ")
+    assert answer.err.count("\n") == 1
+    return answer.err
+
+
+# The file does not exist: these are found before it is looked for.
+EVALUATE = ("evaluate", "nothing.parquet", "--policy", "behaviour")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((*EVALUATE, "--gamma", "1.5"), "--gamma: expected a number from 0 to 1, got 1.5"),
+        ((*EVALUATE, "--gamma", "-0.1"), "--gamma: expected a number from 0 to 1, got -0.1"),
+        ((*EVALUATE, "--gamma", "nan"), "--gamma: expected a number"),
+        ((*EVALUATE, "--gamma", "much"), "--gamma: expected a number, got 'much'"),
+        ((*EVALUATE, "--gamma", "1"), "--gamma 1 without a horizon"),
+        (EVALUATE, "--gamma (below 1) or --horizon is missing"),
+        ((*EVALUATE, "--horizon", "0"), "--horizon: expected a whole number of at least 1"),
+        ((*EVALUATE, "--horizon", "2.5"), "--horizon: expected a whole number"),
+        ((*EVALUATE, "--horizon", "3", "--stages", "4"), "--stages"),
+        ((*EVALUATE, "--gamma", ".5", "--measure", "cvar:1.5"), "strictly between 0 and 1"),
+        ((*EVALUATE, "--gamma", ".5", "--measure", "cvra:0.1"), "did you mean cvar?"),
+        ((*EVALUATE, "--gamma", ".5", "--measure", "cvar"), "cvar:LEVEL"),
+        ((*EVALUATE, "--gamma", ".5", "--seed", "-1"), "--seed"),
+        ((*EVALUATE, "--gamma", ".5", "--model", "gausian"), "did you mean gaussian?"),
+        ((*EVALUATE, "--gama", ".5"), "unknown option --gama; did you mean --gamma?"),
+        ((*EVALUATE, "--gam", ".5"), "unknown option --gam"),
+        ((*EVALUATE, "--gamma"), "--gamma: expected one argument"),
+        ((*EVALUATE, "--gamma", ".5", "--training", "steps=9"), "name it"),
+        ((*EVALUATE, "--gamma", ".5", "--weights", "1,b"), "expected a number, got 'b'"),
+        (("evaluate", "--gamma", ".5"), "DATA is missing"),
+        (("evaluate", "a.csv", "--gamma", ".5"), "--policy is missing"),
+        (("evalute", "a.csv"), "unknown command 'evalute'; did you mean evaluate?"),
+        (("--gamma", ".5"), ""),
+        ((), "a command is missing"),
+        (("compare", "a.csv", "--policy", "x", "--gamma", ".5"), "at least two"),
+        (
+            ("compare", "a.csv", "--policy", "x", "--policy", "x", "--gamma", ".5"),
+            "x is given twice",
+        ),
+        (("report", "nothing"), "nothing is not a run directory"),
+        (("report", "a", "b"), "expected one run directory"),
+        (("demo", "--example", "cartpol"), "cartpole"),
+        (("completion", "bsh"), "did you mean bash?"),
+    ],
+)
+def test_wrong_usage(capsys, words, message):
+    assert message in refused(capsys, *words)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        (("--training", "stps=9"), "Training has no 'stps'; did you mean steps?"),
+        (("--training", "steps=many"), "--training steps: expected int, got 'many'"),
+        (("--training", "steps=0"), "steps must be at least 1"),
+        (("--training", "steps"), "expected NAME=VALUE"),
+        (("--hyperparameter", "hiden=[8]"), "did you mean hidden?"),
+        (("--hyperparameter", "hidden=[1.5]"), "--hyperparameter hidden: expected tuple"),
+    ],
+)
+def test_wrong_hyperparameters(capsys, tmp_path, setting, message):
+    data = write(tmp_path, log())
+    given = ("--policy", "behaviour", "--gamma", ".5", "--model", "gaussian", *setting)
+    answer = run(capsys, "evaluate", data, *given, "--out", tmp_path / "run")
+    assert answer.code == 2
+    assert message in answer.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_several_rewards_need_weights_to_be_ranked(capsys, tmp_path):
+    data = write(
+        tmp_path, log(reward=None, **{"reward.a": log()["reward"], "reward.b": [1.0, 2] * 120})
+    )
+    policies = ("--policy", "behaviour", "--policy", "columns", "--gamma", ".5")
+    assert "--weights" in refused(capsys, "compare", data, *policies)
+    error = refused(capsys, "compare", data, *policies, "--weights", "-1,2,3")
+    assert "expected 2 numbers, for a, b; got 3" in error
+
+
+def test_an_error_is_a_document_too(capsys):
+    answer = run(capsys, "check", "nothing.parquet", "--json")
+    document = json.loads(answer.out)
+    assert document["exit_code"] == answer.code == 2
+    assert "nothing.parquet" in document["error"]
+    assert json.loads(run(capsys, "check", "--json", "--nope").out)["exit_code"] == 2
+
+
+def test_a_fault_of_ours_is_one_line(capsys, tmp_path, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("a\nb \x1b[31m")
+
+    monkeypatch.setattr("fle.cli.check.read_data", broken)
+    answer = run(capsys, "check", "log.parquet")
+    assert answer.code == 3
+    assert "please report it" in answer.err
+    # Nothing that a file says can move the cursor.
+    assert "RuntimeError: a b \\x1b[31m; FLE_TRACEBACK=1" in answer.err
+    monkeypatch.setenv("FLE_TRACEBACK", "1")
+    assert main(["check", "log.parquet"]) == 3
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_other_endings(capsys, monkeypatch):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fle.cli.check.read_data", stopped)
+    assert run(capsys, "check", "log.parquet").code == 130
+
+    def full(*_):
+        raise OSError(28, "No space left on device", "run/run.json")
+
+    monkeypatch.setattr("fle.cli.check.read_data", full)
+    answer = run(capsys, "check", "log.parquet")
+    assert (answer.code, answer.err) == (2, "error: run/run.json: No space left on device\n")
+
+
+def test_help_has_examples_and_exit_codes(capsys):
+    for command in ("check", "evaluate", "compare", "report", "demo", "completion"):
+        answer = run(capsys, command, "--help")
+        assert answer.code == 0
+        assert f"  fle {command} " in answer.out.split("examples:")[1]
+        assert "no estimate" in answer.out
+        assert max(len(line) for line in answer.out.splitlines()) <= 100
+    assert run(capsys, "--version").out.startswith("fle ")
+
+
+def test_help_and_check_are_light():
+    """Neither imports JAX; help not even what reads files."""
+    for words, heavy in ((["--help"], HEAVY), (["check", "nothing.parquet"], HEAVY[:2])):
+        code = (
+            "import sys\nfrom fle.cli import main\n"
+            f"main({words!r})\nprint('heavy:', [n for n in {heavy!r} if n in sys.modules])"
+        )
+        answer = subprocess.run(  # noqa: S603
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+        )
+        assert answer.stdout.endswith("heavy: []\n")
+
+
+def test_a_closed_pipe_is_no_fault(tmp_path):
+    """As in `fle completion fish | head -1`: the reader is gone before all is written."""
+    command = f'"{sys.executable}" -m fle completion fish | head -c 1'
+    answer = subprocess.run(  # noqa: S602
+        command, shell=True, capture_output=True, text=True, check=True, timeout=120
+    )
+    assert answer.stdout == "c"
+    assert answer.stderr == ""

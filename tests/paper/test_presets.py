@@ -1,0 +1,100 @@
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fle
+from fle.models import Sizes
+from fle.paper.presets import METHODS, keys_of, setting_of, task_of
+
+SIZES = {"1d": Sizes(30, 2, 1, False, True), "2d": Sizes(30, 2, 2, False, True)}
+# Appendix of the paper: optimiser steps, learning rate.
+PUBLISHED = {
+    ("1d", "categorical"): (200, 1e-2),
+    ("2d", "categorical"): (100, 3e-2),
+    ("1d", "quantile"): (1000, 1e-3),
+    ("1d-w1", "quantile"): (1000, 1e-1),
+    ("1d", "gmm"): (20_000, 1e-4),
+    ("2d", "gmm"): (10_000, 2e-4),
+    ("1d", "diffusion"): (5_000, 1e-3),
+    ("2d", "diffusion"): (15_000, 1e-3),
+}
+
+
+def paper(experiment, method):
+    return setting_of(experiment, method, "paper", quick=False)
+
+
+@pytest.mark.parametrize(("experiment", "method"), PUBLISHED)
+def test_paper_preset_has_the_published_training(experiment, method):
+    training = paper(experiment, method).training
+    steps, rate = PUBLISHED[experiment, method]
+    assert (training.steps, training.batch_size, training.draws) == (steps, 500, 1)
+    assert np.allclose(training.learning_rates(3, 20), rate)
+    # The model is what the last step left: weight 1 there.
+    assert training.average_rates()[-1] == 1
+
+
+@pytest.mark.parametrize(("experiment", "method"), PUBLISHED)
+def test_paper_preset_has_the_published_network(experiment, method):
+    model = paper(experiment, method).model.build(
+        SIZES[experiment.removesuffix("-w1")], np.random.default_rng(0)
+    )
+    hidden = [weight.shape[1] for weight in model.network.weights[:-1]]
+    assert hidden == ([256, 256] if method == "diffusion" else [32])
+
+
+def test_a_plain_network_is_a_relu_perceptron():
+    model = paper("1d", "categorical").model.build(SIZES["1d"], np.random.default_rng(0))
+    network = model.network
+    inputs = np.random.default_rng(1).normal(size=32).astype(np.float32)
+    hidden = np.maximum(inputs @ np.asarray(network.weights[0]) + np.asarray(network.biases[0]), 0)
+    expected = hidden @ np.asarray(network.weights[1]) + np.asarray(network.biases[1])
+    assert np.allclose(network(jnp.asarray(inputs)), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("experiment", "atoms", "limit"), [("1d", 100, 1.5), ("2d", 30, 4.0)])
+def test_categorical_range_is_that_of_the_paper(experiment, atoms, limit):
+    spec = paper(experiment, "categorical").model
+    d = SIZES[experiment].returns
+    centre, scale = spec.frame(np.random.default_rng(0).normal(size=(10, d)))
+    assert np.all(centre == 0)
+    assert np.all(scale == limit)
+    assert spec.build(SIZES[experiment], np.random.default_rng(0)).atoms == atoms
+
+
+def test_ours_is_what_evaluate_does_by_default():
+    task = fle.tasks.CombinationLock(horizon=1)
+    data = fle.Dataset(**task.offline_data(60, seed=0))
+    for method in ("gmm", "categorical"):
+        setting = setting_of("1d", method, "ours", quick=False)
+        result = fle.evaluate(data, task.target_policy, horizon=1, model=setting.model)
+        expected = {**setting.as_plain()["training"], "batch_size": len(data)}
+        assert result.provenance.settings["training"] == expected
+
+
+@pytest.mark.parametrize("pair", METHODS)
+def test_every_setting_can_be_built_and_written(pair):
+    experiment, preset = pair
+    for method in METHODS[pair]:
+        setting = setting_of(experiment, method, preset, quick=True)
+        plain = setting.as_plain()
+        assert plain["rows"] < setting_of(experiment, method, preset, quick=False).rows
+        assert "a " not in [str(value)[:2] for value in plain["model"].values()]
+        built = setting.model.build(SIZES[experiment.removesuffix("-w1")], np.random.default_rng(0))
+        assert built.noise_size >= 1
+
+
+def test_seeds_of_the_slow_diffusion_are_limited():
+    keys = list(keys_of("2d", ("diffusion", "gmm"), ("ours", "paper"), range(5)))
+    number = {
+        (method, preset): sum((k.method, k.preset) == (method, preset) for k in keys)
+        for method in ("diffusion", "gmm")
+        for preset in ("ours", "paper")
+    }
+    assert number == {
+        ("diffusion", "ours"): 5,
+        ("diffusion", "paper"): 3,
+        ("gmm", "ours"): 5,
+        ("gmm", "paper"): 5,
+    }
+    assert task_of("2d").reward_dim == 2
