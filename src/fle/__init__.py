@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fle.data import Dataset, read
     from fle.errors import FLEError, FLEWarning
-    from fle.evaluation import Evaluation, Training, evaluate, load
+    from fle.evaluation import Evaluation, Training, load
+    from fle.evaluation.evaluate import evaluate
     from fle.models import (
         GMM,
         Autoregressive,

@@ -1,8 +1,11 @@
 """Wrong usage and wrong settings are refused before anything is read; faults end in one line."""
 
 import json
+import os
 import subprocess
 import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 import pytest
 from cli_runs import log, run, write
@@ -94,6 +97,44 @@ def test_several_rewards_need_weights_to_be_ranked(capsys, tmp_path):
     assert "--weights" in refused(capsys, "compare", data, *policies)
     error = refused(capsys, "compare", data, *policies, "--weights", "-1,2,3")
     assert "expected 2 numbers, for a, b; got 3" in error
+
+
+def test_weights_need_several_rewards(capsys, tmp_path):
+    words = ("evaluate", write(tmp_path, log()), "--policy", "behaviour", "--gamma", ".5")
+    assert "--weights is for several rewards" in refused(capsys, *words, "--weights", "2")
+
+
+def test_files_go_together(capsys):
+    error = refused(capsys, "check", "a.parquet", "--policy", "behaviour", "b.parquet")
+    assert "unexpected argument 'b.parquet'" in error
+
+
+def test_reproduce_brings_its_own_parser(capsys, monkeypatch):
+    def add_parser(subparsers):
+        subparsers.add_parser("reproduce", help="tables").add_argument("--table", type=int)
+
+    module = ModuleType("fle.paper.command")
+    module.__spec__ = ModuleSpec("fle.paper.command", None)
+    module.add_parser = add_parser
+    module.run = lambda options: 10 + options.table
+    monkeypatch.setitem(sys.modules, "fle.paper.command", module)
+    assert run(capsys, "reproduce", "--table", "3").code == 13
+    assert "did you mean --table?" in refused(capsys, "reproduce", "--tabel", "3")
+    assert "reproduce" in run(capsys, "--help").out
+    assert "--table" in run(capsys, "completion", "bash").out
+
+
+def test_a_name_that_the_terminal_cannot_show(tmp_path):
+    data = write(tmp_path, log(reward=None, **{"reward.größe": log()["reward"]}))
+    answer = subprocess.run(  # noqa: S603
+        [sys.executable, "-m", "fle", "check", str(data)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert "reward gr\\xf6\\xdfe" in answer.stdout
 
 
 def test_an_error_is_a_document_too(capsys):

@@ -23,9 +23,8 @@ def test_means_and_standard_errors_by_hand():
 def test_one_seed_has_no_standard_error():
     column = aggregate([made_up_run(key(), tv=0.25)], "1d", "tv")["gmm", "ours"]
     assert np.isnan(column.standard_errors).all()
-    rows = dict(
-        (row[0], row[1:]) for row in short_table({("gmm", "ours"): column}, "1d", "tv", "").rows
-    )
+    table = short_table({("gmm", "ours"): column}, "1d", "tv", "")
+    rows = {row[0]: row[1:] for row in table.rows}
     assert rows["gmm, ours"] == ("0.250", "0.250", "0.250", "1", "10")
 
 

@@ -64,7 +64,7 @@ def run(options: argparse.Namespace, messages: Messages) -> Outcome:
             say(f"evaluating {target.name}")
         evaluation = fit(data, target, options, folders.get(target.name))
         law = evaluation.returns
-        if options.weights is not None and law.dim > 1:
+        if options.weights is not None:
             law = law.scalarize(options.weights)
         contenders.append(Contender(target, evaluation, law))
     by: Measure = options.by

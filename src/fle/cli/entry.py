@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import io
 import os
 import sys
 import traceback
@@ -21,6 +22,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
     arguments = sys.argv[1:] if argv is None else list(argv)
     messages = Messages()
+    for stream in (sys.stdout, sys.stderr):
+        # A name that the terminal cannot show is no reason to fail.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         with messages.listening():
             code = _run(arguments, messages)

@@ -37,7 +37,11 @@ def check_problem(options: argparse.Namespace) -> None:
 
 def check_weights(options: argparse.Namespace, data: Dataset) -> None:
     """Refuse weights that do not fit the rewards."""
-    if options.weights is not None and len(options.weights) != data.return_dim:
+    if options.weights is None:
+        return
+    if data.return_dim == 1:
+        raise UsageError("--weights is for several rewards, and the data has one; leave it out")
+    if len(options.weights) != data.return_dim:
         names = ", ".join(data.reward_names)
         raise UsageError(
             f"--weights: expected {data.return_dim} numbers, for {names}; got"

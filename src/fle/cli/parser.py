@@ -62,15 +62,16 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     known = subparsers_of(parser)
     given, unknown = parser.parse_known_args(_joined(arguments))
     if given.command is None:
-        named = next((word for word in arguments if not word.startswith("-")), None)
-        parser.error(f"a command is missing: {', '.join(known)}" if named is None else named)
+        parser.error(f"a command is missing: {', '.join(known)}")
     if unknown:
         first = unknown[0]
         flags = [flag for action in known[given.command]._actions for flag in action.option_strings]
         if first.startswith("-"):
             hint = nearest(first.partition("=")[0], flags)
             known[given.command].error(f"unknown option {first}{hint}")
-        known[given.command].error(f"unexpected argument {first!r}; DATA comes in one piece")
+        known[given.command].error(
+            f"unexpected argument {first!r}; files go together, before options"
+        )
     return given
 
 

@@ -127,7 +127,7 @@ def _laws(
         ("" if alone else name, [replace(c, law=c.law.marginal(i)) for c in columns])
         for i, name in enumerate(names)
     ]
-    if weights is not None and not alone:
+    if weights is not None:
         terms = " + ".join(f"{w:g} {name}" for w, name in zip(weights, names, strict=True))
         laws.append((terms, [replace(c, law=c.law.scalarize(weights)) for c in columns]))
     return laws

@@ -203,8 +203,8 @@ class DiffusionModel(PooledModel, DensityModel):
 
 def ladder(steps: int) -> np.ndarray:
     """Levels from the highest to the lowest, denser towards the lowest."""
-    ends = np.array([HIGHEST, LOWEST]) ** (1 / SPACING)
-    return np.linspace(*ends, steps + 1) ** SPACING
+    top, bottom = HIGHEST ** (1 / SPACING), LOWEST ** (1 / SPACING)
+    return np.linspace(top, bottom, steps + 1) ** SPACING
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,11 @@ class Diffusion:
         width = d * (1 + 2 * len(POSITION_FREQUENCIES)) + 1 + 2 * len(LEVEL_FREQUENCIES)
         position = generator.standard_normal((width, self.hidden[0])) / np.sqrt(width / 2)
         return DiffusionModel(
-            network, jnp.asarray(position, jnp.float32), d, self.pool, self.sampling_steps
+            network=network,
+            position=jnp.asarray(position, jnp.float32),
+            return_dim=d,
+            pool=self.pool,
+            sampling_steps=self.sampling_steps,
         )
 
 

@@ -126,7 +126,7 @@ class Flow:
         make = coupling_flow if coupled else masked_autoregressive_flow
         flow = make(
             jax.random.key(int(generator.integers(2**32))),
-            base_dist=StandardNormal((sizes.returns,)),
+            base_dist=StandardNormal((sizes.returns,)),  # type: ignore[call-arg]
             transformer=RationalQuadraticSpline(knots=self.knots, interval=INTERVAL),
             cond_dim=self.context[-1],
             flow_layers=self.layers if sizes.returns > 1 else 1,

@@ -73,7 +73,7 @@ def table(study: Study) -> Table:
     rows = [
         (
             f"{int(n):,}",
-            f"{study.mean_errors[i]:.4f} ± {study.standard_errors[i]:.4f}",
+            f"{study.mean_errors[i]:.3g} ± {study.standard_errors[i]:.1g}",
             *(f"{study.bounds[name][i].mean():.3g}" for name in names),
         )
         for i, n in enumerate(study.sizes)
