@@ -18,6 +18,7 @@ ALLOWED = {
     "models": {"errors"},
     "returns": {"errors"},
     "tasks": {"errors"},
+    "examples": {"errors"},
     "evaluation": {"errors", "data", "policies", "models", "returns"},
     "trust": {"errors", "data", "policies", "models", "returns", "evaluation"},
     "report": {"errors", "data", "policies", "models", "returns", "evaluation", "trust"},
@@ -120,9 +121,30 @@ def test_imports_are_found_however_they_are_written(tmp_path, monkeypatch):
     }
 
 
+def test_every_public_name_has_a_home():
+    assert all(getattr(fle, name) is not None for name in fle.__all__)
+    assert set(fle.__all__) == set(dir(fle))
+    with pytest.raises(AttributeError, match="nothing"):
+        fle.nothing  # noqa: B018
+
+
+def test_import_does_not_wait_for_jax():
+    """So it takes less than the time of `import jax`, whatever the machine."""
+    answer = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", "import sys, fle; print('jax' in sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert answer.stdout.strip() == "False"
+
+
 def test_import_is_light():
     """Optional packages are imported where they are used, so that fle runs without them."""
-    code = f"import sys, fle; print(*[name for name in {HEAVY} if name in sys.modules])"
+    code = (
+        f"import sys, fle; fle.evaluate; print(*[name for name in {HEAVY} if name in sys.modules])"
+    )
     answer = subprocess.run(  # noqa: S603
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
     )

@@ -149,3 +149,34 @@ def test_the_report_is_drawn_again(capsys, folder, finished):
     assert answer.code == 2
     assert "context.json is damaged" in answer.err
     assert run(capsys, "report", finished, "--out", finished / "run.json" / "x").code == 2
+
+
+def returns_of(capsys, data, *words):
+    given = ("--policy", "columns", "--number-of-actions", 2, "--horizon", "4", *QUICK, "--json")
+    answer = run(capsys, "evaluate", data, *given, *words)
+    assert answer.code == 0
+    return json.loads(answer.out)["returns"]["return"]
+
+
+def with_probabilities(first, **changes):
+    columns = {"probability.0": np.full(ROWS, first), "probability.1": np.full(ROWS, 1 - first)}
+    return log(**columns, **changes)
+
+
+@pytest.mark.parametrize("scale", [1e9, 1e-9])
+def test_rewards_of_any_scale(capsys, tmp_path, scale):
+    plain = returns_of(capsys, write(tmp_path, with_probabilities(0.5)))
+    columns = with_probabilities(0.5, reward=scale * log()["reward"])
+    scaled = returns_of(capsys, write(tmp_path, columns))
+    for name in ("mean", "std", "cvar:0.1", "quantile:0.95"):
+        # The same training in units of the reward, but for single precision.
+        assert scaled[name] / scale == pytest.approx(plain[name], rel=1e-3, abs=1e-3 * plain["std"])
+
+
+def test_numbers_without_coverage_are_given_on_demand_only(capsys, tmp_path):
+    columns = with_probabilities(0.0, action=np.zeros(ROWS, dtype=int))
+    data, out = write(tmp_path, columns), tmp_path / "run"
+    assert np.isfinite(returns_of(capsys, data, "--anyway", "--out", out)["mean"])
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "too little of what the target policy does for a headline number" in page
+    assert "100.0% of its actions were never logged there" in page
