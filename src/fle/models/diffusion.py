@@ -223,7 +223,7 @@ class Diffusion:
     name: ClassVar[str] = "diffusion"
     standardised: ClassVar[bool] = True
     frame: ClassVar[FrameRule] = staticmethod(moments_frame)
-    tuning: ClassVar[Tuning] = Tuning(steps=1.5, learning_rate=0.3)
+    tuning: ClassVar[Tuning] = Tuning(steps=1.35, learning_rate=0.3, weight_decay=0.03)
 
     def build(self, sizes: Sizes, generator: np.random.Generator) -> DiffusionModel:
         """A denoiser of a standard normal."""

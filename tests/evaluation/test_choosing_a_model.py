@@ -1,0 +1,47 @@
+import numpy as np
+import pytest
+from quick_fits import bandit
+
+import fle
+from fle.evaluation.choosing import MODELS, chosen_model
+
+
+def data(rows, rewards):
+    generator = np.random.default_rng(0)
+    return bandit(generator.normal(size=(rows, rewards)))
+
+
+@pytest.mark.parametrize(
+    ("rows", "rewards", "expected", "reason"),
+    [
+        (100, 1, fle.GMM, "scalar returns"),
+        (5_000, 3, fle.Autoregressive, "joint law of 3 coordinates"),
+        (4_999, 3, fle.GMM, "4,999 rows are few"),
+    ],
+)
+def test_auto_goes_by_dimension_and_rows(rows, rewards, expected, reason):
+    notes = []
+    assert chosen_model("auto", data(rows, rewards), notes) == expected()
+    (note,) = notes
+    assert note.startswith(f"model: {expected.__name__}, ")
+    assert reason in note
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_each_name_gives_its_model(name):
+    assert chosen_model(name, data(10, 1), []).name == name
+
+
+def test_discrete_rewards_get_advice():
+    few = bandit(np.random.default_rng(0).integers(0, 3, 500).astype(float))
+    notes = []
+    chosen_model("gmm", few, notes)
+    assert "Categorical and Histogram" in notes[0]
+    notes = []
+    chosen_model("categorical", few, notes)
+    assert not notes
+
+
+def test_a_name_close_to_one():
+    with pytest.raises(fle.FLEError, match="Did you mean 'autoregressive'"):
+        chosen_model("autoregresive", data(10, 1), [])
