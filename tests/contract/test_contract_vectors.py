@@ -11,8 +11,7 @@ MODELS = {
     "gmm": fle.GMM(hidden=SMALL),
     "autoregressive": fle.Autoregressive(hidden=SMALL),
     "flow": fle.Flow(hidden=32, context=(32, 16)),
-    "flow-autoregressive": fle.Flow(kind="autoregressive", hidden=32, context=(32, 16), layers=2),
-    "diffusion": fle.Diffusion(hidden=(64, 64)),
+    "diffusion": fle.Diffusion(hidden=(64, 64), sampling_steps=32),
     "histogram": fle.Histogram(bins=20, hidden=SMALL),
     "categorical": fle.Categorical(atoms=21, hidden=SMALL),
 }

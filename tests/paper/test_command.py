@@ -54,6 +54,7 @@ def test_everything_is_written_and_nothing_is_made_twice(performed, tmp_path, ca
     assert {"commit", "versions", "checks", "studies"} <= set(results)
     first = results["tables"][0]
     assert first["seeds"] == [0, 1]
+    assert np.allclose(np.mean(first["each"], axis=0), first["mean"])
     assert len(first["mean"]) == len(first["sampling_floor"]) == 20
     assert results["studies"]["lqr"]["slope"] == pytest.approx(-0.5)
     for name in ("densities-ours", "densities-paper", "study-lqr"):

@@ -11,6 +11,7 @@ from fle.models.base import (
     Sizes,
     Transition,
 )
+from fle.models.ddpm import DDPM
 from fle.models.diffusion import Diffusion
 from fle.models.flow import Flow
 from fle.models.gaussian import Gaussian
@@ -21,6 +22,7 @@ from fle.models.quantile import Quantile
 from fle.models.reward_mixture import RewardMixture
 
 __all__ = [
+    "DDPM",
     "GMM",
     "Autoregressive",
     "Categorical",

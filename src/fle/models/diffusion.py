@@ -217,7 +217,7 @@ class Diffusion:
     """
 
     hidden: tuple[int, ...] = (128, 128, 128)
-    sampling_steps: int = 16
+    sampling_steps: int = 24
     pool: int = 4
 
     name: ClassVar[str] = "diffusion"

@@ -86,7 +86,8 @@ def run(options: argparse.Namespace) -> int:
         for name in ("1d", "2d"):
             keys += keys_of(cast(Any, name), methods, presets, range(1))
     studies = [name for name in STUDIES if name in options.experiments]
-    with sole_writer(store.directory):
+    with sole_writer(store.runs):
+        remove_leftovers(store.runs)
         remove_leftovers(store.directory)
         finished = _fill(store, list(dict.fromkeys(keys)), studies)
         _tell(store, _command(options))

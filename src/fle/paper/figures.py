@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fle.evaluation.atomic import make_directory, write_atomically
-from fle.paper.presets import ALL_METHODS, task_of
+from fle.paper.presets import ALL_METHODS, ROWS, task_of
 from fle.paper.published import SHORT_STEPS
 from fle.paper.runs import FIGURE_BINS, FIGURE_LIMIT, true_counts, unpacked
 from fle.paper.study import Study
@@ -93,7 +93,13 @@ def study_figure(study: Study) -> Figure:
     points = [
         {"n": n, "e": float(e)} for n, row in zip(sizes, study.errors, strict=True) for e in row
     ]
-    x = alt.X("n:Q", title="rows n", scale=alt.Scale(type="log"), axis=alt.Axis(tickCount=5))
+    ends = [sizes[0] / 1.3, sizes[-1] * 1.3]
+    x = alt.X(
+        "n:Q",
+        title="rows n",
+        scale=alt.Scale(type="log", domain=ends, nice=False),
+        axis=alt.Axis(values=sizes, format=","),
+    )
     y = alt.Y("e:Q", title=study.distance, scale=alt.Scale(type="log"), axis=alt.Axis(tickCount=6))
     means = _line(alt, sizes, study.mean_errors)
     dots = alt.Chart(alt.Data(values=points)).mark_circle(
@@ -110,7 +116,9 @@ def study_figure(study: Study) -> Figure:
         )
         layers.append(line.mark_line(color=IMAGE.tail, strokeDash=dash).encode(x, y))
         layers.append(
-            label.mark_text(align="right", dy=-8, color=IMAGE.tail).encode(x, y, text="t:N")
+            label.mark_text(align="left", dx=8, color=IMAGE.tail, clip=False).encode(
+                x, y, text="t:N"
+            )
         )
     subtitle = (
         f"slope {study.slope:.2f} ± {study.slope_error:.2f}, theory -1/2; "
@@ -191,4 +199,5 @@ def _first_runs(runs: list[dict[str, Any]], experiment: str, preset: str) -> lis
 
 
 def _source(runs: list[dict[str, Any]]) -> str:
-    return f"{runs[0]['preset']} preset, seed {runs[0]['seed']}"
+    quick = ", quick" if runs[0]["settings"]["rows"] < ROWS else ""
+    return f"{runs[0]['preset']} preset, seed {runs[0]['seed']}{quick}"

@@ -16,7 +16,9 @@ from fle.paper.study import Study
 from fle.paper.tables import DISTANCES, Column, Table, aggregate, full_tables, short_table
 
 FULL_REMARK = "Mean ± standard error over seeds; the paper's has five."
-QUICK_REMARK = "Quick: one seed, a quarter of the rows and a sixth of the training steps."
+QUICK_REMARK = (
+    "Quick, and rough: 15% of the rows, a tenth of the training steps, one target draw a row."
+)
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Results:
             "command": self.command,
             "quick": self.quick,
             "tables": [
-                _plain_column(pair, method, preset, column, self.runs)
+                _plain_column(pair, method, preset, column)
                 for pair, columns in self.columns().items()
                 for (method, preset), column in columns.items()
             ],
@@ -125,7 +127,6 @@ def _plain_column(
     method: str,
     preset: str,
     column: Column,
-    runs: list[dict[str, Any]],
 ) -> dict[str, Any]:
     experiment, distance = pair
     source = published(experiment, distance)
@@ -136,16 +137,12 @@ def _plain_column(
         "method": method,
         "preset": preset,
         "seeds": list(column.seeds),
+        "each": column.each.tolist(),
         "mean": column.means.tolist(),
         "standard_error": column.standard_errors.tolist() if several else None,
         "seconds": column.seconds,
         "sampling_floor": source.floor.tolist(),
-        "settings": next(
-            r["settings"]
-            for r in runs
-            if (r["method"], r["preset"]) == (method, preset)
-            and r["experiment"].removesuffix("-w1") == experiment
-        ),
+        "settings": column.settings,
     }
     if method in source.means:
         plain["published"] = source.means[method].tolist()

@@ -24,11 +24,11 @@ class Store:
     def __init__(self, directory: Path, *, quick: bool):
         self.directory = directory
         self.quick = quick
-        self._runs = directory / ("runs-quick" if quick else "runs")
+        self.runs = directory / ("runs-quick" if quick else "runs")
 
     def prepare(self) -> None:
         """Make the directories before anything is trained."""
-        make_directory(self._runs)
+        make_directory(self.runs)
 
     def setting(self, key: Key) -> Setting:
         """How the run of a key is to be made."""
@@ -41,12 +41,12 @@ class Store:
     def make(self, key: Key, perform: Perform, progress: Progress | None = None) -> None:
         """Perform a run and keep what it found."""
         content = perform(key, self.setting(key), progress or Silent())
-        write_json(self._runs / key.file_name, content)
+        write_json(self.runs / key.file_name, content)
 
     def collect(self) -> Collected:
         """All runs there are, whichever call made them."""
         runs, outdated = [], []
-        for path in sorted(self._runs.glob("*_seed*.json")):
+        for path in sorted(self.runs.glob("*_seed*.json")):
             run = read_json(path)
             known = run["method"] in METHODS.get((run["experiment"], run["preset"]), ())
             if known and self._is_current(run):
@@ -57,10 +57,10 @@ class Store:
 
     def study_path(self, name: str) -> Path:
         """The file of a study of the theory."""
-        return self._runs / f"study_{name}.json"
+        return self.runs / f"study_{name}.json"
 
     def _has(self, key: Key) -> bool:
-        path = self._runs / key.file_name
+        path = self.runs / key.file_name
         return path.exists() and read_json(path)["settings"] == self.setting(key).as_plain()
 
     def _is_current(self, run: dict[str, Any]) -> bool:

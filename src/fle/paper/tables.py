@@ -23,13 +23,16 @@ NONE = "-"
 class Column(NamedTuple):
     """One method in one preset: its distances at h = 1..H, averaged over seeds.
 
+    each: (seeds, H).
     standard_errors: NaN where there is one seed.
     """
 
     seeds: tuple[int, ...]
+    each: FloatArray
     means: FloatArray
     standard_errors: FloatArray
     seconds: float
+    settings: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -87,9 +90,11 @@ def _column(runs: list[dict[str, Any]], distance: Distance) -> Column:
     spread = values.std(axis=0, ddof=1) if number > 1 else np.full(values.shape[1], np.nan)
     return Column(
         tuple(run["seed"] for run in ordered),
+        values,
         values.mean(axis=0),
         spread / np.sqrt(number),
         float(np.mean([run["seconds"] for run in ordered])),
+        ordered[0]["settings"],
     )
 
 
