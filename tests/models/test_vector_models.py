@@ -4,12 +4,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import paramax
 import pytest
+from flowjax.bijections import RationalQuadraticSpline
 from model_outputs import build
 from scipy import stats
 
 import fle
 from fle.models.diffusion import HIGHEST, LOWEST, ladder
+from fle.models.splines import Spline
 
 SPECS = {
     "autoregressive": fle.Autoregressive(components=3, hidden=(8,)),
@@ -117,6 +120,24 @@ def test_ladder_of_noise_levels():
 def test_grids_refuse_five_coordinates(spec):
     with pytest.raises(fle.FLEError, match=r"\^5 = .* cells for a return of 5 coordinates"):
         build(spec, 5)
+
+
+def test_the_spline_equals_that_of_flowjax():
+    generator = np.random.default_rng(1)
+
+    def moved(kind):
+        arrays, static = eqx.partition(kind(knots=8, interval=3.0), eqx.is_inexact_array)
+        shifts = iter(noise)
+        return paramax.unwrap(
+            eqx.combine(jax.tree.map(lambda a: a + next(shifts)[: a.size], arrays), static)
+        )
+
+    noise = [jnp.asarray(generator.normal(size=20), jnp.float32) for _ in range(3)]
+    ours, theirs = moved(Spline), moved(RationalQuadraticSpline)
+    points = jnp.linspace(-4, 4, 801)
+    for way in ("transform_and_log_det", "inverse_and_log_det"):
+        mine, other = (jax.vmap(getattr(spline, way))(points) for spline in (ours, theirs))
+        assert np.allclose(mine, other, atol=1e-5)
 
 
 def test_an_unknown_kind_of_flow():

@@ -115,9 +115,10 @@ class Flow:
     def build(self, sizes: Sizes, generator: np.random.Generator) -> FlowModel:
         """A flow that starts out near the identity, that is, as a standard normal."""
         try:
-            from flowjax.bijections import RationalQuadraticSpline
             from flowjax.distributions import StandardNormal
             from flowjax.flows import coupling_flow, masked_autoregressive_flow
+
+            from fle.models.splines import Spline
         except ImportError as error:
             raise ModelError(
                 "Flow needs FlowJAX, which is not installed: pip install 'fle[flows]'."
@@ -127,7 +128,7 @@ class Flow:
         flow = make(
             jax.random.key(int(generator.integers(2**32))),
             base_dist=StandardNormal((sizes.returns,)),  # type: ignore[call-arg]
-            transformer=RationalQuadraticSpline(knots=self.knots, interval=INTERVAL),
+            transformer=Spline(knots=self.knots, interval=INTERVAL),  # type: ignore
             cond_dim=self.context[-1],
             flow_layers=self.layers if sizes.returns > 1 else 1,
             nn_width=self.hidden,
