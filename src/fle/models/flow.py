@@ -1,7 +1,8 @@
 """Conditional normalising flows of rational-quadratic splines, on FlowJAX."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -114,27 +115,41 @@ class Flow:
 
     def build(self, sizes: Sizes, generator: np.random.Generator) -> FlowModel:
         """A flow that starts out near the identity, that is, as a standard normal."""
-        try:
-            from flowjax.distributions import StandardNormal
-            from flowjax.flows import coupling_flow, masked_autoregressive_flow
-
-            from fle.models.splines import Spline
-        except ImportError as error:
-            raise ModelError(
-                "Flow needs FlowJAX, which is not installed: pip install 'fle[flows]'."
-            ) from error
-        coupled = self.kind == "coupling" and sizes.returns > 1
-        make = coupling_flow if coupled else masked_autoregressive_flow
-        flow = make(
-            jax.random.key(int(generator.integers(2**32))),
-            base_dist=StandardNormal((sizes.returns,)),  # type: ignore[call-arg]
-            transformer=Spline(knots=self.knots, interval=INTERVAL),  # type: ignore
-            cond_dim=self.context[-1],
-            flow_layers=self.layers if sizes.returns > 1 else 1,
-            nn_width=self.hidden,
-            nn_depth=2,
-            nn_activation=jax.nn.silu,
-            invert=not coupled,
-        )
+        seed = int(generator.integers(2**32))
+        arrays = eqx.filter(_bijection(self, sizes, seed), eqx.is_array)
+        bijection = eqx.combine(arrays, _functions(self, sizes))
         context = Network(sizes.inputs, self.context[:-1], np.zeros(self.context[-1]), generator)
-        return FlowModel(context, flow.bijection, sizes.returns, self.scale_floor)
+        return FlowModel(context, bijection, sizes.returns, self.scale_floor)
+
+
+def _bijection(spec: Flow, sizes: Sizes, seed: int) -> "AbstractBijection":
+    try:
+        from flowjax.distributions import StandardNormal
+        from flowjax.flows import coupling_flow, masked_autoregressive_flow
+
+        from fle.models.splines import Spline
+    except ImportError as error:
+        raise ModelError(
+            "Flow needs FlowJAX, which is not installed: pip install 'fle[flows]'."
+        ) from error
+    coupled = spec.kind == "coupling" and sizes.returns > 1
+    make = coupling_flow if coupled else masked_autoregressive_flow
+    return make(
+        jax.random.key(seed),
+        base_dist=StandardNormal((sizes.returns,)),  # type: ignore[call-arg]
+        transformer=Spline(knots=spec.knots, interval=INTERVAL),  # type: ignore
+        cond_dim=spec.context[-1],
+        flow_layers=spec.layers if sizes.returns > 1 else 1,
+        nn_width=spec.hidden,
+        nn_depth=2,
+        nn_activation=jax.nn.silu,
+        invert=not coupled,
+    ).bijection
+
+
+@lru_cache(maxsize=64)
+def _functions(spec: Flow, sizes: Sizes) -> Any:
+    """The functions within a flow, the same objects for equal flows: compiled code is found again
+    only by them.
+    """
+    return eqx.filter(_bijection(spec, sizes, 0), eqx.is_array, inverse=True)
