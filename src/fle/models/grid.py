@@ -10,16 +10,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from fle.models.base import (
-    DensityModel,
     FrameRule,
     GradientModel,
-    NextLaws,
+    LikelihoodModel,
     Sizes,
     Transition,
     candidate_outputs,
-    draw_updates,
     grid_cells,
-    next_laws,
     pick,
     range_frame,
 )
@@ -28,7 +25,7 @@ from fle.models.network import Network
 CELL_LIMIT = 20_000
 
 
-class HistogramModel(GradientModel, DensityModel):
+class HistogramModel(LikelihoodModel):
     """Piecewise-uniform density on bins^d equal cells of [-1, 1]^d, and zero outside.
 
     In training a target outside the range counts for the nearest edge cell.
@@ -43,26 +40,11 @@ class HistogramModel(GradientModel, DensityModel):
         """One number picks the cell, d place the return in it."""
         return 1 + self.return_dim
 
-    @property
-    def target_noise_size(self) -> int:
-        """One number picks the actions, the rest draw the returns."""
-        return 1 + self.noise_size
-
-    def prepare(self, previous: Self, transition: Transition) -> NextLaws:
-        """The previous model's cells at all candidate next actions."""
-        return next_laws(previous, transition)
-
-    def target(
-        self, prepared: NextLaws, uniforms: Float[Array, " noise"], draws: int
-    ) -> Float[Array, "draws d"]:
-        """Draws of r + discount * y."""
-        return draw_updates(self, prepared, uniforms, draws)
-
     def loss(
         self, inputs: Float[Array, " inputs"], target: Float[Array, "draws d"]
     ) -> Float[Array, ""]:
         """Negative log likelihood of the draws, moved into the range."""
-        return -jnp.mean(jax.vmap(lambda z: self.log_prob(inputs, jnp.clip(z, -1, 1)))(target))
+        return super().loss(inputs, jnp.clip(target, -1, 1))
 
     def log_prob(
         self, inputs: Float[Array, " inputs"], returns: Float[Array, " d"]
