@@ -28,7 +28,7 @@ from fle.models.base import ExactModel, GradientModel, ModelSpec, Sizes
 
 # Light and strong weight decay, how much likelihood light decay may cost before strong is used,
 # and the fewest rows on which that can be told.
-WEIGHT_DECAYS = (0.03, 0.3)
+WEIGHT_DECAYS = LIGHT, STRONG = (0.03, 0.3)
 TOLERATED_OVERFITTING = 0.03
 LEAST_ROWS = 200
 
@@ -85,7 +85,7 @@ class BellmanLoop:
     def _first_state(self, stage: Stage, blank: Fitted) -> LoopState:
         notes: tuple[str, ...] = ()
         if self._training.weight_decay is None:
-            notes = self._choose_weight_decay(stage, blank)
+            notes = self._choose_weight_decay(0, stage, blank)
         return LoopState(0, (), None, self._weight_decay, notes, ())
 
     def _next_state(
@@ -96,6 +96,9 @@ class BellmanLoop:
         stage = stages[number]
         self._random = Randomness(self._seed, number + 1)
         previous = state.fits[-1] if state.fits else blank
+        notes = state.notes
+        if number == 1 and self._training.weight_decay is None and self._weight_decay != LIGHT:
+            notes += self._choose_weight_decay(number, stage, previous)
         fitted, loss = self._fit(number, len(stages), stage, previous)
         record = self._measure.record(number, stage, previous, fitted, loss, began, self._random)
         return replace(
@@ -103,6 +106,8 @@ class BellmanLoop:
             stage=number + 1,
             fits=(*state.fits, fitted)[-kept:],
             optimiser=self._state if self._training.decay == "fit" else None,
+            weight_decay=self._weight_decay,
+            notes=notes,
             records=(*state.records, record),
         )
 
@@ -164,18 +169,19 @@ class BellmanLoop:
         )
         return state, np.asarray(losses)
 
-    def _choose_weight_decay(self, stage: Stage, previous: Fitted) -> tuple[str, ...]:
-        """Fit half of the first stage's rows lightly and strongly decayed, judge by the other half.
+    def _choose_weight_decay(self, number: int, stage: Stage, previous: Fitted) -> tuple[str, ...]:
+        """Fit half of a stage's rows lightly and strongly decayed, judge by the other half.
 
         Light decay is kept unless it overfits badly: a bias that is too small to show in one stage
-        adds up over many, while noise partly averages out.
+        adds up over many, while noise partly averages out. Targets of the first stage are rewards
+        alone, the same at every use of a row, and can be learned by heart; those of later stages
+        are mostly drawn afresh. Strong decay is therefore put to the test again at the second.
         """
-        light, strong = WEIGHT_DECAYS
-        self._weight_decay = light
+        self._weight_decay = LIGHT
         model = previous.model
         if not isinstance(model, GradientModel) or stage.rows.size < LEAST_ROWS:
             return ()
-        frame = self._frame(0, stage, previous)
+        frame = self._frame(number, stage, previous)
         fitted_half, judging_half = np.array_split(stage.rows, 2)
         index = jnp.asarray(np.resize(judging_half, MEASURED_ROWS))
         losses = []
@@ -187,10 +193,10 @@ class BellmanLoop:
             fitted = Fitted(with_parameters(model, state.average), frame)
             losses.append(self._measure.held_out_loss(stage, previous, fitted, index, self._random))
         overfits = losses[0] - losses[1] > TOLERATED_OVERFITTING
-        self._weight_decay = strong if overfits else light
+        self._weight_decay = STRONG if overfits else LIGHT
         return (
-            f"weight decay {self._weight_decay:g}: on rows kept aside, {light:g} is "
-            f"{losses[0] - losses[1]:+.3f} worse in log likelihood than {strong:g}",
+            f"weight decay {self._weight_decay:g} from stage {number + 1} on: on rows kept aside, "
+            f"{LIGHT:g} is {losses[0] - losses[1]:+.3f} worse in log likelihood than {STRONG:g}",
         )
 
     def _fit_exactly(self, stage: Stage, previous: Fitted, frame: Frame) -> tuple[Fitted, float]:

@@ -11,7 +11,15 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 from scipy.special import ndtri as normal_quantile
 
-from fle.models.base import FrameRule, LikelihoodModel, Sizes, moments_frame, pick
+from fle.models.base import (
+    FrameRule,
+    LikelihoodModel,
+    Sizes,
+    Tuning,
+    cumulative_weights,
+    moments_frame,
+    pick,
+)
 from fle.models.network import Network, fourier_features
 
 FREQUENCIES = (1.0, 2.0, 4.0)
@@ -93,7 +101,7 @@ class AutoregressiveModel(LikelihoodModel):
 
 
 def _cumulated(components: Components) -> Components:
-    return components._replace(weights=jnp.cumsum(jax.nn.softmax(components.weights)))
+    return components._replace(weights=cumulative_weights(components.weights))
 
 
 def _draw(components: Components, uniforms: Float[Array, " 2"]) -> Float[Array, ""]:
@@ -110,13 +118,14 @@ class Autoregressive:
     scale_floor: least standard deviation of a component, as a share of the return scale.
     """
 
-    components: int = 16
+    components: int = 24
     hidden: tuple[int, ...] = (64, 64)
     scale_floor: float = 0.01
 
     name: ClassVar[str] = "autoregressive"
     standardised: ClassVar[bool] = True
     frame: ClassVar[FrameRule] = staticmethod(moments_frame)
+    tuning: ClassVar[Tuning] = Tuning(steps=0.55, draws=2)
 
     def build(self, sizes: Sizes, generator: np.random.Generator) -> AutoregressiveModel:
         """A model that starts out as independent, roughly standard normal coordinates."""

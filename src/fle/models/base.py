@@ -241,6 +241,11 @@ def shifted_lattice(shift: Float[Array, " k"], points: int) -> Float[Array, "poi
     return jnp.clip(moved - jnp.floor(moved), TINY, 1 - TINY)
 
 
+def cumulative_weights(logits: Float[Array, " k"]) -> Float[Array, " k"]:
+    """Softmax, summed up to each entry: as a matrix product, which is faster than a scan."""
+    return jax.nn.softmax(logits) @ np.triu(np.ones((logits.size, logits.size), np.float32))
+
+
 def pick(cumulative: Float[Array, " k"], levels: Float[Array, "*shape"]) -> Int[Array, "*shape"]:
     """Index whose cumulative weight first exceeds each level in [0, 1]: an inverse CDF."""
     below = cumulative <= jnp.asarray(levels)[..., None] * cumulative[-1]

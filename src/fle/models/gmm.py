@@ -11,7 +11,14 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 from scipy.special import ndtri as normal_quantile
 
-from fle.models.base import FrameRule, LikelihoodModel, Sizes, moments_frame, pick
+from fle.models.base import (
+    FrameRule,
+    LikelihoodModel,
+    Sizes,
+    cumulative_weights,
+    moments_frame,
+    pick,
+)
 from fle.models.network import Network
 
 
@@ -54,7 +61,7 @@ class GMMModel(LikelihoodModel):
     def condition(self, inputs: Float[Array, " inputs"]) -> Mixture:
         """The mixture at one input, its weights cumulated."""
         mixture = self.mixture(inputs)
-        return mixture._replace(weights=jnp.cumsum(jax.nn.softmax(mixture.weights)))
+        return mixture._replace(weights=cumulative_weights(mixture.weights))
 
     def log_prob(
         self, inputs: Float[Array, " inputs"], returns: Float[Array, " d"]
