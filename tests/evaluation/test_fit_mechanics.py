@@ -144,3 +144,31 @@ def test_constant_rewards_are_no_trouble(size):
     # and 5 standard errors of 100,000 draws.
     scale = 0.03 if size else 1.0
     assert abs(result.returns.mean() - 3 * size) < scale * (0.02 + 5 / np.sqrt(1e5))
+
+
+def test_strong_decay_ends_where_rewards_can_no_longer_be_learned_by_heart():
+    """The last step pays noise, which 20 inputs can memorise; the one before pays nothing."""
+    generator = np.random.default_rng(0)
+    rows, inputs = 1000, 20
+    observations = generator.standard_normal((2 * rows, inputs))
+    last = np.repeat([False, True], rows)
+    data = fle.Dataset(
+        observations=observations,
+        actions=np.zeros(2 * rows, int),
+        rewards=np.where(last, generator.standard_normal(2 * rows), 0.0),
+        next_observations=generator.standard_normal((2 * rows, inputs)),
+        terminations=last,
+        truncations=~last,
+        steps=last.astype(int),
+        initial_observations=observations[:50],
+        number_of_actions=1,
+    )
+    fit = fle.evaluate(
+        data,
+        lambda x: np.ones((len(x), 1)),
+        horizon=2,
+        training=fle.Training(steps=500, batch_size=100),
+        progress=None,
+    )
+    decays = [note.split(",")[0] for note in fit.notes if note.startswith("weight decay")]
+    assert decays == ["weight decay 3 from stage 1 on", "weight decay 0.03 from stage 2 on"]

@@ -26,10 +26,10 @@ from fle.evaluation.settings import Training
 from fle.evaluation.stages import Stage
 from fle.models.base import ExactModel, GradientModel, ModelSpec, Sizes
 
-# Light and strong weight decay, how much likelihood light decay may cost before strong is used,
-# and the fewest rows on which that can be told.
-WEIGHT_DECAYS = LIGHT, STRONG = (0.03, 0.3)
-TOLERATED_OVERFITTING = 0.03
+# Weight decays from light to strong; how much likelihood a lighter one may cost before a stronger
+# one is used, at the first stage and for all later ones together; the fewest rows for a choice.
+WEIGHT_DECAYS = (0.03, 0.3, 3.0)
+TOLERATED_OVERFITTING = (0.01, 0.03)
 LEAST_ROWS = 200
 
 
@@ -85,7 +85,7 @@ class BellmanLoop:
     def _first_state(self, stage: Stage, blank: Fitted) -> LoopState:
         notes: tuple[str, ...] = ()
         if self._training.weight_decay is None:
-            notes = self._choose_weight_decay(0, stage, blank)
+            notes = self._choose_weight_decay(0, stage, blank, WEIGHT_DECAYS)
         return LoopState(0, (), None, self._weight_decay, notes, ())
 
     def _next_state(
@@ -97,8 +97,9 @@ class BellmanLoop:
         self._random = Randomness(self._seed, number + 1)
         previous = state.fits[-1] if state.fits else blank
         notes = state.notes
-        if number == 1 and self._training.weight_decay is None and self._weight_decay != LIGHT:
-            notes += self._choose_weight_decay(number, stage, previous)
+        light, used = WEIGHT_DECAYS[0], self._weight_decay
+        if number == 1 and self._training.weight_decay is None and used != light:
+            notes += self._choose_weight_decay(number, stage, previous, (light, used))
         fitted, loss = self._fit(number, len(stages), stage, previous)
         record = self._measure.record(number, stage, previous, fitted, loss, began, self._random)
         return replace(
@@ -169,34 +170,37 @@ class BellmanLoop:
         )
         return state, np.asarray(losses)
 
-    def _choose_weight_decay(self, number: int, stage: Stage, previous: Fitted) -> tuple[str, ...]:
-        """Fit half of a stage's rows lightly and strongly decayed, judge by the other half.
+    def _choose_weight_decay(
+        self, number: int, stage: Stage, previous: Fitted, decays: Sequence[float]
+    ) -> tuple[str, ...]:
+        """Fit four fifths of a stage's rows with each decay, judge by the rest.
 
-        Light decay is kept unless it overfits badly: a bias that is too small to show in one stage
-        adds up over many, while noise partly averages out. Targets of the first stage are rewards
-        alone, the same at every use of a row, and can be learned by heart; those of later stages
-        are mostly drawn afresh. Strong decay is therefore put to the test again at the second.
+        Targets of the first stage are rewards alone, the same at every use of a row, and can be
+        learned by heart; those of later stages are mostly drawn afresh, and decay that is not
+        light is therefore put to the test again there. It has to pay more to be kept: a bias that
+        is too small to show in one stage adds up over many, while noise partly averages out.
         """
-        self._weight_decay = LIGHT
+        self._weight_decay = decays[0]
         model = previous.model
         if not isinstance(model, GradientModel) or stage.rows.size < LEAST_ROWS:
             return ()
         frame = self._frame(number, stage, previous)
-        fitted_half, judging_half = np.array_split(stage.rows, 2)
-        index = jnp.asarray(np.resize(judging_half, MEASURED_ROWS))
+        fitting, judging = np.split(stage.rows, [4 * stage.rows.size // 5])
+        index = jnp.asarray(np.resize(judging, MEASURED_ROWS))
         losses = []
-        for decay in WEIGHT_DECAYS:
+        for decay in decays:
             self._weight_decay = decay
             state, _ = self._train(
-                model, initial_state(model), 0, 1, fitted_half, stage.discount, previous, frame
+                model, initial_state(model), 0, 1, fitting, stage.discount, previous, frame
             )
             fitted = Fitted(with_parameters(model, state.average), frame)
             losses.append(self._measure.held_out_loss(stage, previous, fitted, index, self._random))
-        overfits = losses[0] - losses[1] > TOLERATED_OVERFITTING
-        self._weight_decay = STRONG if overfits else LIGHT
+        excess = np.array(losses) - np.nanmin(losses)
+        self._weight_decay = decays[int(np.argmax(excess <= TOLERATED_OVERFITTING[number]))]
+        compared = ", ".join(f"{d:g}: {e:+.3f}" for d, e in zip(decays, excess, strict=True))
         return (
-            f"weight decay {self._weight_decay:g} from stage {number + 1} on: on rows kept aside, "
-            f"{LIGHT:g} is {losses[0] - losses[1]:+.3f} worse in log likelihood than {STRONG:g}",
+            f"weight decay {self._weight_decay:g} from stage {number + 1} on, by the loss on rows "
+            f"kept aside, relative to the best ({compared})",
         )
 
     def _fit_exactly(self, stage: Stage, previous: Fitted, frame: Frame) -> tuple[Fitted, float]:

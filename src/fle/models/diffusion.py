@@ -28,8 +28,10 @@ from fle.models.base import (
 from fle.models.network import Network, fourier_features
 
 # Noise levels in training are log-normal, as in Karras, Aittala, Aila, Laine (2022).
-LOG_LEVEL_MEAN, LOG_LEVEL_STD = -1.2, 1.2
-LOWEST, HIGHEST = 0.005, 20.0
+LOG_LEVEL_MEAN, LOG_LEVEL_STD = -1.0, 1.4
+LOWEST, HIGHEST = 0.01, 10.0
+# Returns of unit scale, disturbed at the highest level, have this standard deviation.
+START = (1 + HIGHEST**2) ** 0.5
 SPACING = 7.0
 POSITION_FREQUENCIES = (1.0, 2.0, 4.0)
 LEVEL_FREQUENCIES = (0.5, 1.0, 2.0)
@@ -152,7 +154,7 @@ class DiffusionModel(PooledModel, DensityModel):
             trial = returns + (lower - level) * first
             return returns + (lower - level) * 0.5 * (first + slope(trial, lower)), None
 
-        start = HIGHEST * ndtri(uniforms)
+        start = START * ndtri(uniforms)
         returns, _ = jax.lax.scan(step, start, jnp.stack([levels[:-1], levels[1:]], axis=1))
         return self.denoise(law, returns, levels[-1])
 
@@ -182,8 +184,8 @@ class DiffusionModel(PooledModel, DensityModel):
             max_steps=1000,
         )
         end, divergence = (value[0] for value in solution.ys)
-        normal = end / HIGHEST
-        size = self.return_dim * (np.log(HIGHEST) + 0.5 * np.log(2 * np.pi))
+        normal = end / START
+        size = self.return_dim * (np.log(START) + 0.5 * np.log(2 * np.pi))
         return divergence - 0.5 * jnp.sum(normal**2) - size
 
     def _raw(

@@ -1,14 +1,18 @@
-"""FlowJAX's rational-quadratic spline with a search that compiles to plain arithmetic.
+"""FlowJAX's rational-quadratic spline in operations that a processor does fast.
 
-FlowJAX finds a value's piece by binary search, a loop of gathers for every value. For a dozen knots
-on a processor, comparing with all of them and summing is several times faster.
+FlowJAX finds a value's piece by binary search, a loop of gathers for every value, and adds up the
+widths of pieces in a scan. For a dozen knots, comparing with all of them and a matrix product are
+several times faster.
 """
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from flowjax.bijections import RationalQuadraticSpline
 from jaxtyping import Array, Float
+from paramax import Parameterize
 
 
 class Piece(NamedTuple):
@@ -32,6 +36,18 @@ class Piece(NamedTuple):
 
 class Spline(RationalQuadraticSpline):
     """Monotone, rational-quadratic on an interval (Durkan et al., 2019), the identity outside."""
+
+    def __init__(self, *, knots: int, interval: float, min_width: float = 1e-3):
+        super().__init__(knots=knots, interval=interval, min_width=min_width)
+        pieces = knots + 1
+        before = np.triu(np.ones((pieces, pieces + 1), np.float32), 1)
+
+        def edges(logits: Float[Array, " pieces"]) -> Float[Array, " edges"]:
+            widths = min_width + (2 * interval - pieces * min_width) * jax.nn.softmax(logits)
+            return widths @ before - interval
+
+        self.x_pos = Parameterize(edges, jnp.zeros(pieces))
+        self.y_pos = Parameterize(edges, jnp.zeros(pieces))
 
     def transform_and_log_det(  # type: ignore[override]
         self, x: Float[Array, ""], condition: Any = None
