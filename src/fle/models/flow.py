@@ -137,7 +137,7 @@ def _bijection(spec: Flow, sizes: Sizes, seed: int) -> "AbstractBijection":
     return make(
         jax.random.key(seed),
         base_dist=StandardNormal((sizes.returns,)),  # type: ignore[call-arg]
-        transformer=Spline(knots=spec.knots, interval=INTERVAL),  # type: ignore
+        transformer=Spline(knots=spec.knots, interval=INTERVAL),
         cond_dim=spec.context[-1],
         flow_layers=spec.layers if sizes.returns > 1 else 1,
         nn_width=spec.hidden,

@@ -46,8 +46,8 @@ class Spline(RationalQuadraticSpline):
             widths = min_width + (2 * interval - pieces * min_width) * jax.nn.softmax(logits)
             return widths @ before - interval
 
-        self.x_pos = Parameterize(edges, jnp.zeros(pieces))
-        self.y_pos = Parameterize(edges, jnp.zeros(pieces))
+        self.x_pos = Parameterize(edges, jnp.zeros(pieces))  # type: ignore[assignment]
+        self.y_pos = Parameterize(edges, jnp.zeros(pieces))  # type: ignore[assignment]
 
     def transform_and_log_det(  # type: ignore[override]
         self, x: Float[Array, ""], condition: Any = None
