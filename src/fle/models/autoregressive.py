@@ -125,7 +125,7 @@ class Autoregressive:
     name: ClassVar[str] = "autoregressive"
     standardised: ClassVar[bool] = True
     frame: ClassVar[FrameRule] = staticmethod(moments_frame)
-    tuning: ClassVar[Tuning] = Tuning(steps=0.55, draws=2)
+    tuning: ClassVar[Tuning] = Tuning(draws=2)
 
     def build(self, sizes: Sizes, generator: np.random.Generator) -> AutoregressiveModel:
         """A model that starts out as independent, roughly standard normal coordinates."""

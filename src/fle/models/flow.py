@@ -107,7 +107,7 @@ class Flow:
     name: ClassVar[str] = "flow"
     standardised: ClassVar[bool] = True
     frame: ClassVar[FrameRule] = staticmethod(moments_frame)
-    tuning: ClassVar[Tuning] = Tuning(steps=0.5, learning_rate=0.3, batch_size=0.5, draws=2)
+    tuning: ClassVar[Tuning] = Tuning(steps=0.75, learning_rate=0.3, batch_size=0.5, draws=2)
 
     def __post_init__(self) -> None:
         if self.kind not in ("coupling", "autoregressive"):
