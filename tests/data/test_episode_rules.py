@@ -37,11 +37,18 @@ def only(messages):
 
 def test_next_observations_come_from_the_following_row():
     data = build(5, terminations=[0, 1, 0, 0, 1])
-    # A terminated row repeats its own observation, which is never used.
-    np.testing.assert_array_equal(data.next_observations[:, 0], [2, 2, 4, 5, 5])
+    # That of a terminated row is never used; the last row repeats its own.
+    np.testing.assert_array_equal(data.next_observations[:, 0], [2, 3, 4, 5, 5])
     np.testing.assert_array_equal(data.episodes, [0, 0, 1, 1, 1])
     np.testing.assert_array_equal(data.initial_observations[:, 0], [1, 3])
     assert data.warnings == ()
+
+
+def test_the_memory_around_given_observations_is_left_alone():
+    trajectory = np.arange(6.0)[:, None]
+    data = build(5, observations=trajectory[:-1], terminations=[0, 1, 0, 0, 1])
+    np.testing.assert_array_equal(data.next_observations[:, 0], [1, 2, 3, 4, 4])
+    np.testing.assert_array_equal(trajectory[:, 0], np.arange(6.0))
 
 
 def test_a_truncated_row_without_next_observation_is_dropped_and_never_terminal():
@@ -197,7 +204,7 @@ def test_unsorted_rows_are_sorted_by_episode_and_step():
     np.testing.assert_array_equal(data.episodes, [0, 0, 1, 1])
     np.testing.assert_array_equal(data.observations[:, 0], [4, 1, 2, 3])
     np.testing.assert_array_equal(data.source_rows, [3, 0, 1, 2])
-    np.testing.assert_array_equal(data.next_observations[:, 0], [1, 1, 3, 3])
+    np.testing.assert_array_equal(data.next_observations[:, 0], [1, 2, 3, 3])
 
 
 def test_interleaved_episodes_without_steps_keep_their_order():

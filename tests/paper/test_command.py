@@ -1,6 +1,8 @@
 import argparse
 import json
 import struct
+import threading
+import time
 import zlib
 
 import numpy as np
@@ -82,7 +84,7 @@ def test_an_interrupted_reproduction_goes_on(performed, tmp_path, monkeypatch, c
             raise KeyboardInterrupt
         return counting(key, setting, progress)
 
-    arguments = ("2d", "--quick", "--out", str(tmp_path))
+    arguments = ("2d", "--quick", "--jobs", "1", "--out", str(tmp_path))
     monkeypatch.setattr(runs, "perform", interrupted)
     assert reproduce(*arguments) == command.INTERRUPTED
     assert "goes on" in capsys.readouterr().err
@@ -93,6 +95,25 @@ def test_an_interrupted_reproduction_goes_on(performed, tmp_path, monkeypatch, c
     assert len(set(performed)) == len(performed) == 5
     assert "Quick" in capsys.readouterr().out
     assert (tmp_path / "figures" / "rings-ours.png").exists()
+
+
+def test_runs_are_made_at_the_same_time_and_stop_together(performed, tmp_path, monkeypatch):
+    both = threading.Barrier(2, timeout=60)
+
+    def interrupted(key, setting, progress):
+        both.wait()
+        if key.method == "categorical":
+            raise KeyboardInterrupt
+        progress.start(1_000_000, "test")
+        for stage in range(1_000_000):
+            time.sleep(0.001)
+            progress.advance(stage, 0.0)
+        raise AssertionError("not stopped")
+
+    monkeypatch.setattr(runs, "perform", interrupted)
+    arguments = ("2d", "--quick", "--jobs", "2", "--out", str(tmp_path))
+    assert reproduce(*arguments) == command.INTERRUPTED
+    assert not list((tmp_path / "runs-quick").glob("*_seed*.json"))
 
 
 def test_figures_need_one_seed(performed, tmp_path):
@@ -124,11 +145,11 @@ def test_bar_weighs_runs_by_their_work():
 
     stream = Terminal()
     bar = RunsBar([1.0, 3.0], stream, width=8)
-    for label in ("short", "long"):
-        bar.begin(label)
-        bar.start(2, "gmm")
-        bar.advance(1, 0.0)
-        bar.end()
+    for number, label in enumerate(("short", "long")):
+        run = bar.begin(number, label)
+        run.start(2, "gmm")
+        run.advance(1, 0.0)
+        bar.end(run)
     bar.close()
     # Half of the short run is an eighth, half of the long one 1/4 + 3/8 = 5/8.
     drawn = stream.text.split("\r\x1b[K")

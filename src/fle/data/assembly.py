@@ -49,10 +49,12 @@ def assemble(
     order: Any | None = None,
     recorded: Recorded | None = None,
     earlier_warnings: Sequence[str] = (),
+    overwrite: bool = False,
 ) -> Assembled:
     """Check and complete the fields; `next_missing` marks unknown next observations.
 
     `order` is checked and sorts the rows as `steps` would, but declares nothing about time.
+    `overwrite` allows the memory of the observations to be used again.
     """
     warnings = list(earlier_warnings)
     transitions, action_count, labels = _check_fields(
@@ -101,7 +103,7 @@ def assemble(
     notes = _remarks_on_episodes(transitions.episodes, warnings)
     if steps is None:
         transitions = replace(transitions, steps=None)
-    transitions = episode_rules.continue_rows(transitions, warnings)
+    transitions = episode_rules.continue_rows(transitions, warnings, overwrite=overwrite)
     if transitions.weights is not None:
         validation.weight_array(transitions.weights)
     return Assembled(

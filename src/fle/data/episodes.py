@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fle.data.threads import gather
+from fle.data.threads import compact, gather, successors
 from fle.data.transitions import (
     Array,
     Transitions,
@@ -71,8 +71,9 @@ def check_steps(transitions: Transitions, labels: Array) -> None:
     episodes, steps = transitions.episodes, transitions.steps
     if episodes is None or steps is None:
         return
-    within = episodes[1:] == episodes[:-1]
-    if steps[0] == 0 and (steps[1:] == (steps[:-1] + 1) * within).all():
+    starts = starts_episode(episodes)
+    goes_on = (steps[1:] - steps[:-1] == 1) | starts[1:]
+    if goes_on.all() and not steps[starts].any():
         return
     expected = position_in_episode(episodes)
     wrong = steps != expected
@@ -169,29 +170,33 @@ def settle_next_observations(transitions: Transitions, warnings: list[str]) -> T
     return replace(transitions, next_missing=missing)
 
 
-def continue_rows(transitions: Transitions, warnings: list[str]) -> Transitions:
+def continue_rows(transitions: Transitions, warnings: list[str], *, overwrite: bool) -> Transitions:
     """Give each row its next observation, and leave out rows that cannot have one.
 
-    Such rows are truncated; calling them terminal would be wrong.
+    Such rows are truncated; calling them terminal would be wrong. A terminated row gets the
+    following row's observation too, which is never used.
+
+    overwrite: the memory of the observations may be used again.
     """
     missing, episodes = transitions.next_missing, transitions.episodes
     if episodes is None:
         return transitions
-    following = None
-    if transitions.next_observations is None:
-        # A terminated row repeats its own observation, which is never used.
-        following = np.arange(len(transitions)) + ~ends_episode(episodes)
-    kept, observations = transitions, transitions.observations
-    if missing.any():
-        _announce_dropped(missing, warnings)
-        rows = np.flatnonzero(~missing)
-        # The row before a dropped one is now the last of its episode, cut off in the same sense.
-        before = np.concatenate([missing[1:], [False]]) & ~ends_episode(episodes)
-        kept = replace(transitions, truncations=transitions.truncations | before).take(rows)
-        following = None if following is None else following[rows]
-    if following is None:
-        return kept
-    return replace(kept, next_observations=gather(observations, following))
+    given, observations = transitions.next_observations, transitions.observations
+    if not missing.any():
+        if given is not None:
+            return transitions
+        return replace(transitions, next_observations=successors(observations, overwrite=overwrite))
+    _announce_dropped(missing, warnings)
+    rows = np.flatnonzero(~missing)
+    # The row before a dropped one is now the last of its episode, cut off in the same sense.
+    before = np.concatenate([missing[1:], [False]]) & ~ends_episode(episodes)
+    kept = replace(transitions, truncations=transitions.truncations | before)
+    if given is not None:
+        return kept.take(rows)
+    following = gather(observations, np.minimum(rows + 1, len(observations) - 1))
+    keep = compact if overwrite else gather
+    kept = kept.take(rows, observations=keep(observations, rows))
+    return replace(kept, next_observations=following)
 
 
 def _announce_dropped(missing: Array, warnings: list[str]) -> None:

@@ -14,6 +14,8 @@ Result = TypeVar("Result")
 
 # Below this many rows, starting threads costs more than it saves.
 FEW_ROWS = 65_536
+# The same in bytes, for plain copies.
+MUCH = 2**24
 
 
 def in_parallel(
@@ -35,5 +37,40 @@ def gather(array: Array, rows: Array) -> Array:
         # Without "clip", NumPy would fill a copy first, in case a row does not exist.
         np.take(array, rows[part], axis=0, out=result[part], mode="clip")
 
-    in_parallel(copy, range(0, len(rows), FEW_ROWS), len(rows))
+    starts = range(0, len(rows), FEW_ROWS)
+    in_parallel(copy, starts, len(rows) if result.nbytes >= MUCH else 0)
     return result
+
+
+def with_room(rows: int, width: int, dtype: type[np.generic]) -> Array:
+    """An empty matrix with memory for one more row, which `successors` can use."""
+    return np.empty((rows + 1, width), dtype=dtype)[:rows]
+
+
+def successors(array: Array, *, overwrite: bool) -> Array:
+    """The row after each row; the last repeats itself.
+
+    overwrite: not copied if the array has room for it, as one that a user gave might by chance.
+    """
+    base = array.base
+    if not overwrite or base is None or base.shape != (len(array) + 1, *array.shape[1:]):
+        return np.concatenate([array[1:], array[-1:]])
+    base[-1] = array[-1]
+    return base[1:]
+
+
+def compact(array: Array, rows: Array) -> Array:
+    """`array[rows]` for increasing rows, written over the front of the array itself."""
+    for start in range(0, len(rows), FEW_ROWS // 8):
+        part = slice(start, start + FEW_ROWS // 8)
+        array[: len(rows)][part] = np.take(array, rows[part], axis=0, mode="clip")
+    return array[: len(rows)]
+
+
+def all_finite(array: Array) -> bool:
+    """Whether no entry is NaN or infinite."""
+
+    def finite(start: int) -> bool:
+        return bool(np.isfinite(array[start : start + FEW_ROWS]).all())
+
+    return all(in_parallel(finite, range(0, len(array), FEW_ROWS), len(array)))

@@ -37,13 +37,14 @@ class Transitions:
     def __len__(self) -> int:
         return len(self.observations)
 
-    def take(self, rows: Array) -> "Transitions":
-        """The given rows of every column."""
-        taken: dict[str, Any] = {
+    def take(self, rows: Array, **taken: Array) -> "Transitions":
+        """The given rows of every column, but for those that were taken already."""
+        others: dict[str, Any] = {
             name: None if column is None else gather(column, rows)
             for name, column in vars(self).items()
+            if name not in taken
         }
-        return replace(self, **taken)
+        return replace(self, **taken, **others)
 
 
 def starts_episode(episodes: Array) -> Array:

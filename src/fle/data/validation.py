@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fle.data.threads import all_finite
 from fle.errors import DataError
 
 Array = npt.NDArray[Any]
@@ -41,9 +42,9 @@ def numeric_array(name: str, values: Any) -> Array:
 
 def require_finite(name: str, array: Array) -> None:
     """Refuse NaN and infinity, naming the first place."""
-    finite = np.isfinite(array)
-    if finite.all():
+    if all_finite(array):
         return
+    finite = np.isfinite(array)
     place = np.unravel_index(int(np.argmin(finite)), array.shape)
     where = f"row {place[0]}" + (f", column {place[1]}" if array.ndim > 1 else "")
     raise DataError(
@@ -149,6 +150,8 @@ def reward_name_tuple(names: Sequence[str] | None, dimension: int) -> tuple[str,
 def flag_array(name: str, values: Any) -> Array:
     """Terminations or truncations as (n,) bool; zeros and ones are accepted."""
     array = column(name, numeric_array(name, values), "one flag per row")
+    if array.dtype == bool:
+        return array
     neither = (array != 0) & (array != 1)
     if neither.any():
         row = int(np.argmax(neither))
@@ -210,9 +213,8 @@ def whole_numbers(name: str, array: Array) -> Array:
 def id_array(name: str, array: Array) -> Array:
     """Integers counted from 0 that survive the 32-bit integers of the compiled code."""
     # Compared before the cast: a uint64 beyond int64 would come out negative.
-    outside = (array < 0) | (array > LARGEST_ID)
-    if outside.any():
-        row = int(np.argmax(outside))
+    if array.min() < 0 or array.max() > LARGEST_ID:
+        row = int(np.argmax((array < 0) | (array > LARGEST_ID)))
         raise DataError(
             f"{name}: row {row} is {array[row]}; expected integers from 0 to {LARGEST_ID}:"
             f" {RENUMBER}"

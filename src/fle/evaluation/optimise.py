@@ -1,7 +1,7 @@
 """The optimiser loop: one stage of gradient training, as one compiled function."""
 
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -16,6 +16,16 @@ from fle.models.base import GradientModel, ReturnModel, Sizes, Transition, draw_
 # few enough to stay in the cache.
 BLOCK_NUMBERS = 1_000_000
 TABLE_NUMBERS = 100_000_000
+Function = TypeVar("Function")
+
+
+def _compiled_for_one_thread(function: Function) -> Function:
+    """The products of a step are too small to share among cores: waking threads costs more.
+
+    A second fit can use the other core.
+    """
+    jit: Any = eqx.filter_jit
+    return jit(function, compiler_options={"xla_cpu_multi_thread_eigen": False})
 
 
 @cache
@@ -61,7 +71,7 @@ def _weights_only(model: GradientModel) -> Float[Array, " p"]:
     return ravel_pytree(jax.tree.map(lambda a: jnp.full(a.shape, float(a.ndim > 1)), arrays))[0]
 
 
-@eqx.filter_jit
+@_compiled_for_one_thread
 def train_stage(
     model: GradientModel,
     state: TrainingState,

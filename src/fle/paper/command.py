@@ -1,9 +1,11 @@
 """`fle reproduce`: the paper's tables and figures, beside the published numbers."""
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, cast
 
@@ -53,6 +55,11 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "--quick", action="store_true", help="minutes: fewer rows, short training, one seed"
     )
     parser.add_argument(
+        "--jobs",
+        type=_at_least_one,
+        help="runs at the same time, each on a core of its own (default: one a core)",
+    )
+    parser.add_argument(
         "--out", default="reproduction", metavar="DIR", help="directory of results (%(default)s)"
     )
     parser.set_defaults(run=run)
@@ -89,7 +96,8 @@ def run(options: argparse.Namespace) -> int:
     with sole_writer(store.runs):
         remove_leftovers(store.runs)
         remove_leftovers(store.directory)
-        finished = _fill(store, list(dict.fromkeys(keys)), studies)
+        jobs = options.jobs or os.cpu_count() or 1
+        finished = _fill(store, list(dict.fromkeys(keys)), studies, jobs)
         _tell(store, _command(options))
     if not finished:
         print("Stopped. The same command goes on from here.", file=sys.stderr)
@@ -97,8 +105,8 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _fill(store: Any, keys: Sequence[Any], studies: Sequence[str]) -> bool:
-    """Make the runs and studies that are missing; False if interrupted."""
+def _fill(store: Any, keys: Sequence[Any], studies: Sequence[str], jobs: int) -> bool:
+    """Make the runs and studies that are missing, some at a time; False if interrupted."""
     from fle.paper.bar import RunsBar
     from fle.paper.presets import task_of
     from fle.paper.runs import perform
@@ -112,15 +120,27 @@ def _fill(store: Any, keys: Sequence[Any], studies: Sequence[str]) -> bool:
     bar = RunsBar([*works, *(1_000.0 for _ in left)])
     if len(keys) > len(todo):
         print(f"{len(keys) - len(todo)} of {len(keys)} runs are there already.", file=sys.stderr)
+
+    def make(number: int) -> None:
+        run = bar.begin(number, todo[number].label)
+        store.make(todo[number], perform, run)
+        bar.end(run)
+
     try:
-        for key in todo:
-            bar.begin(key.label)
-            store.make(key, perform, bar)
-            bar.end()
-        for name in left:
-            bar.begin(name)
+        # Threads, so that the runs of a method share compiled code; a fit leaves Python alone.
+        with ThreadPoolExecutor(jobs) as pool:
+            waiting = [pool.submit(make, number) for number in range(len(todo))]
+            try:
+                for future in as_completed(waiting):
+                    future.result()
+            except BaseException:
+                bar.stop()
+                pool.shutdown(cancel_futures=True)
+                raise
+        for number, name in enumerate(left, start=len(todo)):
+            run = bar.begin(number, name)
             keep(name, store.study_path(name), quick=store.quick)
-            bar.end()
+            bar.end(run)
     except KeyboardInterrupt:
         return False
     finally:

@@ -13,7 +13,7 @@ from fle.data import read
 
 # Two terminated episodes, of three and of two rows.
 OBSERVATIONS = np.array([[1, 10], [2, 20], [3, 30], [4, 40], [5, 50]], dtype=np.float32)
-NEXT = np.array([[2, 20], [3, 30], [3, 30], [5, 50], [5, 50]], dtype=np.float32)
+NEXT = np.array([[2, 20], [3, 30], [4, 40], [5, 50], [5, 50]], dtype=np.float32)
 ACTIONS = np.array([0, 1, 2, 1, 0])
 REWARDS = np.array([0.5, -1.0, 2.0, 0.25, 3.0])
 TERMINATED = np.array([False, False, True, False, True])

@@ -54,6 +54,8 @@ def assemble_table(source: Source, roles: Roles, number_of_actions: int | None) 
             reward_names=_reward_names(roles, rewards),
             recorded=recorded,
             earlier_warnings=warnings,
+            # Several columns were copied into a matrix; one may be the caller's own array.
+            overwrite=len(roles.columns["observation"]) > 1,
         )
     except DataError as error:
         raise DataError(_with_names(str(error), columns, roles)) from error

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fle.data.readers.columns import Columns
-from fle.data.threads import in_parallel
+from fle.data.threads import in_parallel, with_room
 from fle.data.transitions import Array
 from fle.errors import DataError
 
@@ -85,7 +85,7 @@ def matrix(columns: Columns, names: Sequence[str], dtype: type[np.floating]) -> 
     if len(flat) == 1 and len(flat[0]) == 1:
         with np.errstate(over="ignore"):
             return flat[0][0].astype(dtype, copy=False)
-    result = np.empty((sum(map(len, flat[0])), sum(widths)), dtype=dtype)
+    result = with_room(sum(map(len, flat[0])), sum(widths), dtype)
     starts = np.concatenate([[0], np.cumsum(widths)])
 
     def fill(block: tuple[Array, Sequence[Array], slice]) -> None:
