@@ -77,4 +77,7 @@ def test_the_demo_shows_the_truth(capsys, tmp_path):
     assert all(0 < entry["floor"] < 0.2 for entry in document["truth"].values())
     page = (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
     assert "standard deviations away from the truth" in page
+    again = tmp_path / "again.html"
+    assert run(capsys, "report", tmp_path / "demo", "--out", again).code == 0
+    assert again.read_text(encoding="utf-8") == page
     assert (tmp_path / "demo" / "run.toml").exists()

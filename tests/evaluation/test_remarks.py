@@ -32,6 +32,60 @@ def test_returns_that_are_always_zero_are_a_point_mass():
     assert any("point mass" in warning for warning in result.warnings)
 
 
+def episodes_of(length: int, **changes: object) -> dict[str, object]:
+    """Fifty episodes, each of which earns one a step and ends after as many steps."""
+    generator, rows = np.random.default_rng(0), 50 * length
+    return {
+        "observations": generator.standard_normal((rows, 2)),
+        "actions": np.zeros(rows, int),
+        "rewards": np.ones(rows),
+        "terminations": np.arange(rows) % length == length - 1,
+        "number_of_actions": 1,
+        **changes,
+    }
+
+
+def test_an_end_that_time_decides_is_learned_by_step():
+    data = fle.Dataset(**episodes_of(4))
+    training = fle.Training(steps=200, batch_size=50, weight_decay=0.0)
+    with pytest.warns(fle.FLEWarning, match="reward is 1 in every row: its return is a point mass"):
+        result = fle.evaluate(data, np.ones(1), horizon=4, training=training)
+    assert any("terminates after 4 steps, which is the horizon" in note for note in result.notes)
+    # Every return is 4; were rows used at all steps, a quarter of them would end at each.
+    assert result.returns.mean() == pytest.approx(4, abs=0.1)
+
+
+def test_an_end_that_time_decides_is_said_where_it_is_not_the_horizon():
+    rewards = np.random.default_rng(1).standard_normal(200)
+    data = fle.Dataset(**episodes_of(4, rewards=rewards))
+    for problem in ({"gamma": 0.5}, {"horizon": 3}, {"horizon": 4, "rows": "all"}):
+        with pytest.warns(fle.FLEWarning, match="terminates after exactly 4 steps"):
+            fle.evaluate(data, np.ones(1), training=QUICK, **problem)
+    truncated = fle.Dataset(
+        **episodes_of(4, rewards=rewards, terminations=np.zeros(200, bool)),
+        truncations=np.arange(200) % 4 == 3,
+        episodes=np.arange(200) // 4,
+        next_observations=np.roll(data.observations, -1, axis=0),
+    )
+    result = fle.evaluate(truncated, np.ones(1), horizon=4, training=QUICK)
+    assert not any("terminates after" in text for text in (*result.warnings, *result.notes))
+
+
+def test_actions_that_were_never_logged_are_said_in_python_too(tmp_path):
+    generator = np.random.default_rng(0)
+    data = fle.Dataset(**episodes_of(1, rewards=generator.standard_normal(50), number_of_actions=2))
+    with (
+        pytest.warns(fle.FLEWarning, match="hardly shows what the policy does: 100.0% of its"),
+        pytest.warns(fle.FLEWarning, match="too little for a headline number"),
+    ):
+        result = fle.evaluate(data, [0.0, 1.0], horizon=1, training=QUICK, out=tmp_path)
+    assert not result.coverage.enough
+    assert fle.load(tmp_path).coverage == result.coverage
+    covered = fle.evaluate(data, [1.0, 0.0], horizon=1, training=QUICK)
+    assert covered.coverage.share_unseen == 0
+    assert fle.evaluate(data, fle.policies.Behaviour(), horizon=1, training=QUICK).coverage is None
+
+
 def test_heavy_tail_is_said_with_its_index():
     rewards = np.random.default_rng(0).standard_cauchy(5000)
     with pytest.warns(fle.FLEWarning, match=r"heavy tail \(index"):

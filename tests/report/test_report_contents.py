@@ -11,11 +11,11 @@ from sample_evaluations import HOSTILE, scalar, vector
 
 import fle
 from fle.errors import FLEError, SettingsError
+from fle.policies.coverage import Coverage
 from fle.report import Extras, gather, save_density, write_report
 from fle.report.charts import page_charts
 from fle.report.page import render, script_json
 from fle.report.wording import headline, sentences
-from fle.trust.coverage import Coverage
 
 
 class Parsed(HTMLParser):
@@ -75,9 +75,11 @@ def test_the_shown_call_gives_the_same_result(contents):
 
 def test_warnings_come_once_and_coverage_first():
     data, evaluation = scalar()
-    evaluation = dataclasses.replace(evaluation, warnings=("heavy tail", "unsorted rows"))
     covered = Coverage(0.2, 100.0, 360, True, ("thin coverage",))
-    extras = Extras(warnings=("heavy tail", "one more"), coverage=covered)
+    evaluation = dataclasses.replace(
+        evaluation, warnings=("heavy tail", "unsorted rows"), coverage=covered
+    )
+    extras = Extras(warnings=("heavy tail", "one more"))
     told = gather(evaluation, data=data, extras=extras).warnings
     assert told == ("thin coverage", "heavy tail", "unsorted rows", "one more")
     page = render(gather(evaluation, data=data, extras=extras))
@@ -86,7 +88,7 @@ def test_warnings_come_once_and_coverage_first():
 
 def test_no_headline_number_without_coverage(contents):
     covered = Coverage(0.9, 3.0, 360, False, ("too little",))
-    uncovered = gather(scalar()[1], extras=Extras(coverage=covered))
+    uncovered = gather(dataclasses.replace(scalar()[1], coverage=covered))
     assert headline(contents)
     assert headline(uncovered) == ()
     assert not any(re.search(r"\d", sentence) for sentence in sentences(uncovered))

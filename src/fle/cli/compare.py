@@ -152,10 +152,9 @@ def _write(
         f"Return of {Path(target.name).name}",
         spoken_command(COMPARE, options),
         tuple(messages.warnings),
-        target.covered,
     )
     kept = None if options.no_copy else data
-    write_run_files(folder, COMPARE, options, kept, contender.evaluation, context, messages)
+    write_run_files(folder, COMPARE, options, kept, contender.evaluation, context, messages, None)
 
 
 def _document(

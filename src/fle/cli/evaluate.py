@@ -61,10 +61,10 @@ def carry_out(options: argparse.Namespace, messages: Messages, truth: Truth | No
     out = None if options.out is None else Path(options.out)
     evaluation = fit(data, target, options, out)
     # Before the report, so that it repeats what is said of thin tails.
-    true_law = None if truth is None else _true_law(truth, evaluation)
-    table = risk_table(evaluation, options.measure, options.weights, true_law)
+    law = None if truth is None else true_law(truth, evaluation)
+    table = risk_table(evaluation, options.measure, options.weights, law)
     document |= results(evaluation, options)
-    distances, distance_lines = _distances(evaluation, true_law)
+    distances, distance_lines = _distances(evaluation, law)
     document |= distances
     report = None
     if out is not None:
@@ -72,12 +72,10 @@ def carry_out(options: argparse.Namespace, messages: Messages, truth: Truth | No
             f"Return of {Path(target.name).name}" if truth is None else f"Demo: {truth.example}",
             spoken_command(EVALUATE, options),
             tuple(messages.warnings),
-            target.covered,
+            None if truth is None else truth.example,
         )
         kept = None if options.no_copy else data
-        report = write_run_files(
-            out, EVALUATE, options, kept, evaluation, context, messages, true_law
-        )
+        report = write_run_files(out, EVALUATE, options, kept, evaluation, context, messages, law)
     document |= {"run": options.out, "report": None if report is None else str(report)}
     lines = [*_heading(data, target, evaluation, options), "", *table, *distance_lines, ""]
     lines += [f"note: {note}" for note in evaluation.notes]
@@ -88,7 +86,8 @@ def carry_out(options: argparse.Namespace, messages: Messages, truth: Truth | No
     return Outcome(tuple(lines), document)
 
 
-def _true_law(truth: Truth, evaluation: "Evaluation") -> "ReturnDistribution":
+def true_law(truth: Truth, evaluation: "Evaluation") -> "ReturnDistribution":
+    """The truth as a distribution, with the names of the estimate."""
     from fle.returns import ReturnDistribution
 
     return ReturnDistribution.from_samples(truth.draws, evaluation.return_names)

@@ -15,8 +15,8 @@ from fle.policies import (
     load_policy,
     tabulate_for_data,
 )
+from fle.policies.coverage import Coverage, coverage
 from fle.policies.loading import TIMEOUT_SECONDS
-from fle.trust.coverage import Coverage, coverage
 
 COLUMNS = "columns"
 # What `fle.data.read` calls probabilities that have no other name.

@@ -36,7 +36,8 @@ class Messages:
     def warn(self, text: str) -> None:
         """Show a warning, unless it was shown before."""
         line = one_line(text)
-        if line not in self.warnings:
+        # A comparison says first whose it is.
+        if not any(shown == line or shown.endswith(f": {line}") for shown in self.warnings):
             self.warnings.append(line)
             say(f"warning: {in_options(line)}")
 

@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 from pathlib import Path
 
+from fle.cli.evaluate import Truth, true_law
 from fle.cli.messages import Messages, UsageError
 from fle.cli.outcome import WRONG_INPUT, Outcome
 from fle.cli.run_files import REPORT, Context, draw_report, read_context
@@ -19,11 +20,16 @@ def run(options: argparse.Namespace, messages: Messages) -> Outcome:
     evaluation = load(folder)
     context = read_context(folder)
     if options.title is not None:
-        context = context or Context("", "", (), None)
+        context = context or Context("", "", ())
         context = dataclasses.replace(context, title=options.title)
-    path = draw_report(
-        evaluation, Path(options.out) if options.out else folder / REPORT, context, messages
-    )
+    truth = None
+    if context is not None and context.example is not None:
+        from fle import examples
+
+        example = examples.load(context.example)
+        truth = true_law(Truth(example.name, example.truth), evaluation)
+    out = Path(options.out) if options.out else folder / REPORT
+    path = draw_report(evaluation, out, context, messages, truth)
     if path is None:
         return Outcome((), {"report": None}, WRONG_INPUT)
     return Outcome((f"report: {path}",), {"report": str(path)})

@@ -12,7 +12,6 @@ from fle.cli.configuration import as_toml, as_words
 from fle.cli.messages import Messages
 from fle.data import Dataset, write_cache
 from fle.errors import FLEError
-from fle.trust.coverage import Coverage
 
 if TYPE_CHECKING:
     from fle.evaluation import Evaluation
@@ -24,12 +23,15 @@ DRAWING = ("altair", "vl_convert", "jinja2")
 
 @dataclasses.dataclass(frozen=True)
 class Context:
-    """What a report shows that the evaluation does not know."""
+    """What a report shows that the evaluation does not know.
+
+    example: the bundled example whose truth stands beside the estimate.
+    """
 
     title: str
     command: str
     warnings: tuple[str, ...]
-    coverage: Coverage | None
+    example: str | None = None
 
     def as_plain(self) -> dict[str, Any]:
         """For a JSON file."""
@@ -52,7 +54,7 @@ def write_run_files(
     evaluation: "Evaluation",
     context: Context,
     messages: Messages,
-    truth: "ReturnDistribution | None" = None,
+    truth: "ReturnDistribution | None",
 ) -> Path | None:
     """All of them; where the report is, if it could be drawn."""
     from fle.evaluation.atomic import write_json
@@ -69,7 +71,7 @@ def draw_report(
     path: Path,
     context: Context | None,
     messages: Messages,
-    truth: "ReturnDistribution | None" = None,
+    truth: "ReturnDistribution | None",
 ) -> Path | None:
     """The report, unless the packages that draw it are not installed."""
     missing = [name for name in DRAWING if find_spec(name) is None]
@@ -81,7 +83,7 @@ def draw_report(
     if context is None:
         write_report(evaluation, path, truth=truth)
         return path
-    extras = Extras(warnings=context.warnings, coverage=context.coverage)
+    extras = Extras(warnings=context.warnings)
     write_report(
         evaluation,
         path,
@@ -102,10 +104,7 @@ def read_context(folder: Path) -> Context | None:
         return None
     plain = read_json(path)
     try:
-        covered = plain["coverage"]
-        if covered is not None:
-            covered = Coverage(**{**covered, "warnings": tuple(covered["warnings"])})
-        return Context(plain["title"], plain["command"], tuple(plain["warnings"]), covered)
+        return Context(plain["title"], plain["command"], tuple(plain["warnings"]), plain["example"])
     except (KeyError, TypeError) as error:
         raise FLEError(f"{path} is damaged; delete it to draw the report without it") from error
 

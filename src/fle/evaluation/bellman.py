@@ -1,7 +1,8 @@
 """The Bellman loop: one maximum-likelihood fit a stage, the same for every model and horizon."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import jax.numpy as jnp
@@ -27,9 +28,9 @@ from fle.evaluation.stages import Stage
 from fle.models.base import ExactModel, GradientModel, ModelSpec, Sizes
 
 # Weight decays from light to strong; how much likelihood a lighter one may cost before a stronger
-# one is used, at the first stage and for all later ones together; the fewest rows for a choice.
+# one is used, whose bias is worth more than a few hundredths; the fewest rows for a choice.
 WEIGHT_DECAYS = (0.03, 0.3, 3.0)
-TOLERATED_OVERFITTING = (0.01, 0.03)
+TOLERATED_OVERFITTING = 0.03
 LEAST_ROWS = 200
 
 
@@ -127,9 +128,8 @@ class BellmanLoop:
             model = with_parameters(model, self._fresh_parameters())
         if self._state is None or self._training.decay == "stage":
             self._state = initial_state(model)
-        self._state, losses = self._train(
-            model, self._state, number, stages, stage.rows, stage.discount, previous, frame
-        )
+        train = self._training_of(number, stages, stage.rows, stage.discount, previous, frame)
+        self._state, losses = train(model, self._state, self._weight_decay)
         finite = np.append(np.isfinite(losses), np.isfinite(self._state.average).all())
         if not finite.all():
             step = int(np.argmin(finite))
@@ -141,34 +141,40 @@ class BellmanLoop:
         fitted = Fitted(with_parameters(model, self._state.average), frame)
         return fitted, float(losses[-max(1, losses.size // 10) :].mean())
 
-    def _train(
+    def _training_of(
         self,
-        model: GradientModel,
-        state: TrainingState,
         number: int,
         stages: int,
         rows: np.ndarray,
         discount: float,
         previous: Fitted,
         frame: Frame,
-    ) -> tuple[TrainingState, np.ndarray]:
-        state, losses = train_stage(
-            model,
-            state,
-            previous,
-            frame,
-            self._rows,
-            self._batches(rows),
-            jnp.asarray(np.resize(rows, self._most_rows)),
-            jnp.asarray(self._training.learning_rates(number, stages)),
-            jnp.asarray(self._training.average_rates()),
-            jnp.float32(discount),
-            jnp.float32(self._weight_decay),
-            self._random.key(),
-            sizes=self._encoder.sizes,
-            draws=self._training.draws,
-        )
-        return state, np.asarray(losses)
+    ) -> Callable[[GradientModel, TrainingState, float], tuple[TrainingState, np.ndarray]]:
+        """The training of a stage, with all that is random drawn already."""
+        batches, key = self._batches(rows), self._random.key()
+
+        def train(
+            model: GradientModel, state: TrainingState, weight_decay: float
+        ) -> tuple[TrainingState, np.ndarray]:
+            state, losses = train_stage(
+                model,
+                state,
+                previous,
+                frame,
+                self._rows,
+                batches,
+                jnp.asarray(np.resize(rows, self._most_rows)),
+                jnp.asarray(self._training.learning_rates(number, stages)),
+                jnp.asarray(self._training.average_rates()),
+                jnp.float32(discount),
+                jnp.float32(weight_decay),
+                key,
+                sizes=self._encoder.sizes,
+                draws=self._training.draws,
+            )
+            return state, np.asarray(losses)
+
+        return train
 
     def _choose_weight_decay(
         self, number: int, stage: Stage, previous: Fitted, decays: Sequence[float]
@@ -177,8 +183,7 @@ class BellmanLoop:
 
         Targets of the first stage are rewards alone, the same at every use of a row, and can be
         learned by heart; those of later stages are mostly drawn afresh, and decay that is not
-        light is therefore put to the test again there. It has to pay more to be kept: a bias that
-        is too small to show in one stage adds up over many, while noise partly averages out.
+        light is therefore put to the test again there.
         """
         self._weight_decay = decays[0]
         model = previous.model
@@ -187,16 +192,23 @@ class BellmanLoop:
         frame = self._frame(number, stage, previous)
         fitting, judging = np.split(stage.rows, [4 * stage.rows.size // 5])
         index = jnp.asarray(np.resize(judging, MEASURED_ROWS))
-        losses = []
-        for decay in decays:
-            self._weight_decay = decay
-            state, _ = self._train(
-                model, initial_state(model), 0, 1, fitting, stage.discount, previous, frame
-            )
-            fitted = Fitted(with_parameters(model, state.average), frame)
-            losses.append(self._measure.held_out_loss(stage, previous, fitted, index, self._random))
+        train = self._training_of(0, 1, fitting, stage.discount, previous, frame)
+
+        def candidate(decay: float) -> Fitted:
+            state, _ = train(model, initial_state(model), decay)
+            return Fitted(with_parameters(model, state.average), frame)
+
+        # At first one alone, so that the others find the program compiled and can share the cores.
+        alone = 1 if number == 0 else 0
+        candidates = [candidate(decay) for decay in decays[:alone]]
+        with ThreadPoolExecutor(len(decays)) as pool:
+            candidates += pool.map(candidate, decays[alone:])
+        losses = [
+            self._measure.held_out_loss(stage, previous, fitted, index, self._random)
+            for fitted in candidates
+        ]
         excess = np.array(losses) - np.nanmin(losses)
-        self._weight_decay = decays[int(np.argmax(excess <= TOLERATED_OVERFITTING[number]))]
+        self._weight_decay = decays[int(np.argmax(excess <= TOLERATED_OVERFITTING))]
         compared = ", ".join(f"{d:g}: {e:+.3f}" for d, e in zip(decays, excess, strict=True))
         return (
             f"weight decay {self._weight_decay:g} from stage {number + 1} on, by the loss on rows "

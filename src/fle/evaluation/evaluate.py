@@ -20,7 +20,7 @@ from fle.evaluation.provenance import (
     current_versions,
     policy_fingerprint,
 )
-from fle.evaluation.remarks import data_remarks
+from fle.evaluation.remarks import data_remarks, ends_at
 from fle.evaluation.run_directory import begin_run
 from fle.evaluation.settings import Training
 from fle.evaluation.specs import as_plain, spec_as_plain
@@ -32,7 +32,8 @@ from fle.evaluation.stages import (
 )
 from fle.models import ModelSpec
 from fle.models.base import Tuning
-from fle.policies import ActionTable, Policy, settle, tabulate_for_data
+from fle.policies import ActionTable, Behaviour, Policy, settle, tabulate_for_data
+from fle.policies.coverage import coverage
 
 PROBE_INPUTS = 8_192
 
@@ -88,6 +89,12 @@ def evaluate(
     _warn_of(list(settled.remarks), messages)
     if data.weights is not None and np.any(data.weights == 0):
         data = data.subset(data.weights > 0)
+    if rows is None and horizon is not None and data.steps is None and ends_at(data, horizon):
+        data = data.with_steps()
+        notes.append(
+            f"every logged episode terminates after {horizon} steps, which is the horizon: what an "
+            'observation is worth depends on the step, and rows are used at their own (rows="step")'
+        )
     use: RowUse = rows or ("step" if data.steps is not None and horizon is not None else "all")
     if use not in ("all", "step", "split"):
         raise SettingsError(f'rows must be "all", "step" or "split", got {rows!r}.')
@@ -105,8 +112,11 @@ def evaluate(
     next_table, initial_table = tabulate_for_data(
         settled.policy, data, draws=action_draws, seed=seed
     )
+    # The policy that logged the data covers itself.
+    covered = None if isinstance(policy, Behaviour) else coverage(data, next_table, initial_table)
+    _warn_of([] if covered is None else list(covered.warnings), messages)
     encoder = Encoder.standardising(data) if spec.standardised else Encoder.raw(data)
-    _warn_of(data_remarks(data, encoder, horizon), messages)
+    _warn_of(data_remarks(data, encoder, horizon, use), messages)
 
     generator = np.random.default_rng([seed, 0])
     share = training.held_out
@@ -150,6 +160,7 @@ def evaluate(
             initial_inputs=initial_inputs,
             initial_weights=initial_weights,
             logged=LoggedData.of(given, gamma, horizon),
+            coverage=covered,
             provenance=provenance,
         )
 

@@ -16,6 +16,7 @@ from fle.evaluation.encoding import Encoder, Fitted
 from fle.evaluation.provenance import LoggedData, Provenance
 from fle.evaluation.records import StageRecord
 from fle.models.base import TINY, DensityModel, ModelSpec, ReturnModel
+from fle.policies.coverage import Coverage
 from fle.returns import ReturnDistribution
 
 SAMPLE_BLOCK = 16_384
@@ -32,6 +33,7 @@ class Evaluation:
     records: one a stage, in the order of fitting.
     notes, warnings: what was decided for the user, and what they should know.
     logged: what is kept of the data, with the returns the behaviour policy was seen to earn.
+    coverage: how well the data shows what the policy does; None for the one that logged it.
     provenance: all settings, the seed, the versions, and fingerprints of data and policy.
     """
 
@@ -47,6 +49,7 @@ class Evaluation:
     initial_inputs: np.ndarray
     initial_weights: np.ndarray
     logged: LoggedData
+    coverage: Coverage | None
     provenance: Provenance
 
     @cached_property

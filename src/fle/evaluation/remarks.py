@@ -3,17 +3,25 @@
 import numpy as np
 
 from fle.data import Dataset
+from fle.data.transitions import ends_episode
 from fle.evaluation.encoding import Encoder
+from fle.evaluation.stages import RowUse
+from fle.policies.coverage import neighbours
 
 # Tails of this index or heavier have no third moment, and a CVaR that few rows decide.
 HEAVY_TAIL_INDEX = 3.0
 LEAST_TAIL_ROWS = 50
+# Fewer episodes may have one length by chance.
+LEAST_EPISODES = 10
+# Rows of each kind that are compared, and the share that must be told apart.
+MOST_COMPARED, SEEN = 1000, 0.9
 
 
-def data_remarks(data: Dataset, encoder: Encoder, horizon: int | None) -> list[str]:
+def data_remarks(data: Dataset, encoder: Encoder, horizon: int | None, use: RowUse) -> list[str]:
     """All remarks, in the order in which they should be read."""
     return [
         *_constant_remarks(data),
+        *_length_remarks(data, use),
         *_tail_remarks(data),
         *_horizon_remarks(data, horizon),
         *_precision_remarks(data, encoder),
@@ -22,13 +30,56 @@ def data_remarks(data: Dataset, encoder: Encoder, horizon: int | None) -> list[s
 
 def _constant_remarks(data: Dataset) -> list[str]:
     """A constant return: the reward never varies, and neither does the length of an episode."""
-    ends = bool(data.terminations.any())
+    ends = bool(data.terminations.any()) and common_length(data) is None
     return [
         f"{name} is {column[0]:g} in every row: its return is a point mass, and spread and risk "
         "say nothing."
         for name, column in zip(data.reward_names, data.rewards.T, strict=True)
         if np.all(column == column[0]) and (column[0] == 0 or not ends)
     ]
+
+
+def _length_remarks(data: Dataset, use: RowUse) -> list[str]:
+    """Episodes that all end at one step: time decides, and no observation need show it."""
+    length = common_length(data)
+    if use == "step" or length is None or length == 1 or _end_is_seen(data):
+        return []
+    return [
+        f"Every logged episode terminates after exactly {length} steps. If the logging stopped "
+        "there, these rows are truncated, not terminated; if the problem ends there, give "
+        f"horizon={length}. As it stands, the end is guessed from observations that hardly show it."
+    ]
+
+
+def common_length(data: Dataset) -> int | None:
+    """The number of steps after which every episode terminates, if they all do after as many."""
+    if data.episodes is None or not data.whole_episodes:
+        return None
+    lengths = np.bincount(data.episodes)
+    if len(lengths) < LEAST_EPISODES or np.any(lengths != lengths[0]):
+        return None
+    return int(lengths[0]) if data.terminations[ends_episode(data.episodes)].all() else None
+
+
+def ends_at(data: Dataset, horizon: int) -> bool:
+    """Whether all episodes terminate at the horizon, and time decides it, not what is observed."""
+    return horizon > 1 and common_length(data) == horizon and not _end_is_seen(data)
+
+
+def _end_is_seen(data: Dataset) -> bool:
+    """Whether rows that terminate look different: the nearest other row tells which they are."""
+    generator = np.random.default_rng(0)
+    rows = np.concatenate(
+        [
+            generator.permutation(np.flatnonzero(data.terminations == ends))[:MOST_COMPARED]
+            for ends in (True, False)
+        ]
+    )
+    observations = data.observations[rows].reshape(len(rows), -1)
+    nearest = neighbours(observations, observations, 2)
+    others = np.where(nearest[:, 0] == np.arange(len(rows)), nearest[:, 1], nearest[:, 0])
+    ends = data.terminations[rows]
+    return bool(np.mean(ends[others] == ends) > SEEN)
 
 
 def _tail_remarks(data: Dataset) -> list[str]:

@@ -25,6 +25,7 @@ from fle.evaluation.tensor_files import (
     without_prefix,
 )
 from fle.models.base import ModelSpec, Sizes
+from fle.policies.coverage import Coverage
 
 RUN = "run.json"
 MODEL = "model.safetensors"
@@ -110,6 +111,9 @@ def _facts(evaluation: Evaluation, run: str, sha256: str) -> dict[str, Any]:
         "warnings": list(evaluation.warnings),
         "records": [record_as_plain(record) for record in evaluation.records],
         "logged": {"rows": logged.rows, "episodes": logged.episodes, "summary": logged.summary},
+        "coverage": None
+        if evaluation.coverage is None
+        else dataclasses.asdict(evaluation.coverage),
     }
 
 
@@ -140,8 +144,13 @@ def _evaluation(
         logged=LoggedData(
             **facts["logged"], returns=observed.get("returns"), complete=observed.get("complete")
         ),
+        coverage=_coverage(facts["coverage"]),
         provenance=provenance,
     )
+
+
+def _coverage(plain: dict[str, Any] | None) -> Coverage | None:
+    return None if plain is None else Coverage(**{**plain, "warnings": tuple(plain["warnings"])})
 
 
 def require_parquet() -> None:

@@ -224,14 +224,16 @@ class Diffusion:
     pool: target draws a row gets in each stage.
     """
 
-    hidden: tuple[int, ...] = (128, 128, 128)
+    hidden: tuple[int, ...] = (96, 96, 96)
     sampling_steps: int = 32
     pool: int = 12
 
     name: ClassVar[str] = "diffusion"
     standardised: ClassVar[bool] = True
     frame: ClassVar[FrameRule] = staticmethod(moments_frame)
-    tuning: ClassVar[Tuning] = Tuning(steps=1.35, learning_rate=0.3, weight_decay=0.03)
+    tuning: ClassVar[Tuning] = Tuning(
+        steps=2.7, learning_rate=0.8, batch_size=0.5, weight_decay=0.03
+    )
 
     def build(self, sizes: Sizes, generator: np.random.Generator) -> DiffusionModel:
         """A denoiser of a standard normal."""

@@ -23,6 +23,10 @@ from fle.models.base import (
 from fle.models.network import Network
 
 CELL_LIMIT = 20_000
+# Default resolutions by dimension: as fine as the cell limit and the data can sensibly carry. All
+# the mass of an atom is at one place, so that it takes more of them.
+BINS = {1: 100, 2: 30, 3: 12}
+ATOMS = {1: 150, 2: 30, 3: 12}
 
 
 class HistogramModel(LikelihoodModel):
@@ -158,7 +162,7 @@ class Histogram:
 
     def build(self, sizes: Sizes, generator: np.random.Generator) -> HistogramModel:
         """A uniform density."""
-        bins = self.bins or _per_dimension(sizes.returns)
+        bins = self.bins or BINS.get(sizes.returns, 12)
         cells = grid_cells("Histogram", bins, sizes.returns, CELL_LIMIT)
         network = Network(sizes.inputs, self.hidden, np.zeros(cells), generator)
         return HistogramModel(network, bins, sizes.returns)
@@ -168,7 +172,7 @@ class Histogram:
 class Categorical:
     """The categorical algorithm with its projection, on a grid of atoms, any dimension.
 
-    atoms: atoms a coordinate; None for 101 in one dimension, 31 in two, 13 in three.
+    atoms: atoms a coordinate; None for 151 in one dimension, 31 in two, 13 in three.
     hidden: widths of the hidden layers.
     """
 
@@ -181,12 +185,7 @@ class Categorical:
 
     def build(self, sizes: Sizes, generator: np.random.Generator) -> CategoricalModel:
         """Equal mass everywhere."""
-        atoms = self.atoms or 1 + _per_dimension(sizes.returns)
+        atoms = self.atoms or 1 + ATOMS.get(sizes.returns, 12)
         cells = grid_cells("Categorical", atoms, sizes.returns, CELL_LIMIT)
         network = Network(sizes.inputs, self.hidden, np.zeros(cells), generator)
         return CategoricalModel(network, atoms, sizes.returns)
-
-
-def _per_dimension(returns: int) -> int:
-    """Default resolution: as fine as the cell limit and the data can sensibly carry."""
-    return {1: 100, 2: 30, 3: 12}.get(returns, 12)

@@ -13,7 +13,6 @@ from fle.report.laws import Axis, Law
 from fle.report.numbers import NumberStyle
 from fle.report.truth import Comparison, checked_truth, comparisons
 from fle.returns import ReturnDistribution
-from fle.trust.coverage import Coverage
 
 FloatArray = NDArray[np.float64]
 Interval = tuple[float, float]
@@ -30,12 +29,10 @@ class Extras:
     """What an evaluation does not know itself, each part optional.
 
     warnings: further reservations.
-    coverage: of the target policy by the data; too little of it, and there is no headline number.
     intervals: of a headline figure, by return name and "mean", "cvar" or "loss".
     """
 
     warnings: tuple[str, ...] = ()
-    coverage: Coverage | None = None
     intervals: Mapping[tuple[str, str], Interval] = field(default_factory=dict)
 
 
@@ -112,7 +109,7 @@ def gather(
         logged = LoggedData.of(data, evaluation.gamma, evaluation.horizon)
     earned = logged.returns
     coordinates = coordinates_of(returns.names, estimate, earned, true_draws, extras.intervals)
-    covered = extras.coverage
+    covered = evaluation.coverage
     warnings = [
         *(() if covered is None else covered.warnings),
         *evaluation.warnings,

@@ -6,7 +6,7 @@ import pytest
 from fle.data import Dataset
 from fle.errors import PolicyError
 from fle.policies import ActionTable, Normal, tabulate_for_data
-from fle.trust.coverage import Coverage, coverage
+from fle.policies.coverage import Coverage, coverage, neighbours
 
 
 def logged(observations, actions, **fields):
@@ -53,6 +53,15 @@ def test_the_logging_policy_covers_itself():
     covered = cover(lambda states: same[states], two_states())
     assert covered.effective_sample_size == pytest.approx(2000, rel=0.01)
     assert covered.share_unseen == 0
+
+
+def test_many_features_are_searched_by_products():
+    generator = np.random.default_rng(0)
+    rows, asked = generator.normal(5, 2, (3000, 12)), generator.normal(5, 2, (40, 12))
+    found = neighbours(rows, asked, 50)
+    scaled = (asked[:, None] - rows) / rows.std(axis=0)
+    nearest = np.argsort((scaled**2).sum(axis=2), axis=1)[:, :50]
+    assert all(set(one) == set(other) for one, other in zip(found, nearest, strict=True))
 
 
 def test_an_unseen_policy_gets_figures_in_its_warning_and_no_headline():

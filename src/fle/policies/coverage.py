@@ -6,7 +6,7 @@ import numpy as np
 
 from fle.data import Dataset
 from fle.errors import PolicyError
-from fle.policies import ActionTable
+from fle.policies.action_table import ActionTable
 
 # Conventions, not theorems: where a reader is warned, and where no headline number is given.
 WARN_UNSEEN = 0.05
@@ -15,8 +15,10 @@ MOST_UNSEEN = 0.5
 LEAST_EFFECTIVE_ROWS = 30
 
 NEIGHBOURS = 50
-MOST_QUERIES = 4096
-MOST_ROWS = 100_000
+MOST_QUERIES, MOST_ROWS = 4096, 100_000
+# With more features than this a search tree helps no more, and a smaller part must do.
+WIDE = 8
+MOST_QUERIES_IF_WIDE, MOST_ROWS_IF_WIDE = 1024, 20_000
 # The share of the logged actions themselves that counts as unseen among their neighbours.
 OWN_UNSEEN = 0.01
 
@@ -57,10 +59,14 @@ def coverage(data: Dataset, following: ActionTable, initial: ActionTable) -> Cov
     Gaussian kernel of Silverman's width; it depends on that width. Unseen actions count for
     nothing.
     """
-    observations, actions, probabilities = _queries(data, following, initial)
+    wide = data.observations.ndim > 1 and data.observations.shape[1] > WIDE
+    most_queries, most_rows = (
+        (MOST_QUERIES_IF_WIDE, MOST_ROWS_IF_WIDE) if wide else (MOST_QUERIES, MOST_ROWS)
+    )
+    observations, actions, probabilities = _queries(data, following, initial, most_queries)
     shown = np.arange(len(data)) if data.weights is None else np.flatnonzero(data.weights > 0)
     # In random order, so that ties between equally near rows favour none.
-    rows = np.random.default_rng(0).permutation(shown)[:MOST_ROWS]
+    rows = np.random.default_rng(0).permutation(shown)[:most_rows]
     if data.discrete_actions:
         policy = _by_action(actions, probabilities, data.number_of_actions or 1)
         unseen, efficiency = _discrete(data, rows, observations, policy)
@@ -87,7 +93,7 @@ def _judged(unseen: float, efficiency: float, rows: int) -> Coverage:
 
 
 def _queries(
-    data: Dataset, following: ActionTable, initial: ActionTable
+    data: Dataset, following: ActionTable, initial: ActionTable, most: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Where the policy is asked, and what it does there; a random part if there are many."""
     start = data.require_initial_observations()
@@ -104,7 +110,7 @@ def _queries(
         (data.next_observations, following, going_on),
         (start, initial, np.arange(len(start))),
     ):
-        count = min(len(places), max(1, round(MOST_QUERIES * len(places) / total)))
+        count = min(len(places), max(1, round(most * len(places) / total)))
         chosen = generator.choice(places, count, replace=False)
         parts.append((observations[chosen], table.actions[chosen], table.probabilities[chosen]))
     first, second = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
@@ -129,8 +135,8 @@ def _discrete(
         local = by_state[observations]
         seen = local > 0
     else:
-        neighbours = _neighbours(data.observations[rows], observations, NEIGHBOURS)
-        local = np.stack([(logged[neighbours] == action).sum(axis=1) for action in range(count)], 1)
+        near = neighbours(data.observations[rows], observations, NEIGHBOURS)
+        local = np.stack([(logged[near] == action).sum(axis=1) for action in range(count)], 1)
         seen = np.broadcast_to(overall > 0, local.shape)
     unseen = float((policy * ~seen).sum(axis=1).mean())
     # One action in place of none, so that an action never logged has a weight that is finite.
@@ -153,13 +159,14 @@ def _continuous(
     if data.number_of_observations is not None:
         # States are codes, and the nearest to a code are its own rows, if there are enough.
         fitted, observations = fitted[:, None], observations[:, None]
-    sample = np.random.default_rng(0).choice(len(rows), min(len(rows), MOST_QUERIES), replace=False)
-    own = _neighbours(fitted, fitted[sample], NEIGHBOURS + 1)
+    number = min(len(rows), max(len(observations), NEIGHBOURS))
+    sample = np.random.default_rng(0).choice(len(rows), number, replace=False)
+    own = neighbours(fitted, fitted[sample], NEIGHBOURS + 1)
     gaps = np.linalg.norm(logged[own] - logged[sample][:, None], axis=2)
     gaps[own == sample[:, None]] = np.inf
     reach = float(np.quantile(gaps.min(axis=1), 1 - OWN_UNSEEN))
 
-    cloud = logged[_neighbours(fitted, observations, NEIGHBOURS)]
+    cloud = logged[neighbours(fitted, observations, NEIGHBOURS)]
     seen = np.empty(asked.shape[:2])
     for candidate in range(asked.shape[1]):
         distances = np.linalg.norm(cloud - asked[:, candidate, None], axis=2)
@@ -184,13 +191,29 @@ def _kernel(differences: np.ndarray, width: float) -> np.ndarray:
     return np.exp(-0.5 * (differences**2).sum(axis=2) / width**2)
 
 
-def _neighbours(fitted: np.ndarray, asked: np.ndarray, count: int) -> np.ndarray:
+def neighbours(fitted: np.ndarray, asked: np.ndarray, count: int) -> np.ndarray:
     """(q, k) rows of `fitted` nearest to each observation, features in standard deviations."""
-    from scipy.spatial import cKDTree
-
     scale = np.asarray(fitted, dtype=np.float64).std(axis=0)
     scale = np.where(scale > 0, scale, 1.0)
+    fitted, asked, count = fitted / scale, asked / scale, min(count, len(fitted))
+    if fitted.shape[1] > WIDE:
+        return _neighbours_by_products(fitted, asked, count)
+    from scipy.spatial import cKDTree
+
     # Balancing is slow where many observations are equal.
-    tree = cKDTree(fitted / scale, balanced_tree=False, compact_nodes=False)
-    _, rows = tree.query(asked / scale, k=np.arange(1, min(count, len(fitted)) + 1))
+    tree = cKDTree(fitted, balanced_tree=False, compact_nodes=False)
+    _, rows = tree.query(asked, k=np.arange(1, count + 1))
     return np.asarray(rows)
+
+
+def _neighbours_by_products(fitted: np.ndarray, asked: np.ndarray, count: int) -> np.ndarray:
+    """All distances, from matrix products; the nearest rows come in no order."""
+    centre = fitted.mean(axis=0)
+    fitted, asked = (fitted - centre).astype(np.float32), (asked - centre).astype(np.float32)
+    # The square of the asked observation is the same for all rows.
+    half_squares = 0.5 * (fitted**2).sum(axis=1)
+    nearest = [
+        np.argpartition(half_squares - block @ fitted.T, count - 1, axis=1)[:, :count]
+        for block in np.array_split(asked, -(-len(asked) // 256))
+    ]
+    return np.concatenate(nearest)
