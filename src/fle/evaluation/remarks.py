@@ -10,7 +10,7 @@ from fle.policies.coverage import neighbours
 
 # Tails of this index or heavier have no third moment, and a CVaR that few rows decide.
 HEAVY_TAIL_INDEX = 3.0
-LEAST_TAIL_ROWS = 50
+LEAST_TAIL_ROWS = 10
 # Fewer episodes may have one length by chance.
 LEAST_EPISODES = 10
 # Rows of each kind that are compared, and the share that must be told apart.
@@ -86,7 +86,8 @@ def _tail_remarks(data: Dataset) -> list[str]:
     remarks = []
     for name, column in zip(data.reward_names, data.rewards.T, strict=True):
         index = tail_index(column)
-        if index < HEAVY_TAIL_INDEX:
+        # Two standard errors of Hill's estimate: few rows must not make an ordinary tail heavy.
+        if index * (1 + 2 / np.sqrt(max(1, tail_size(column.size)))) < HEAVY_TAIL_INDEX:
             remarks.append(
                 f"{name} has a heavy tail (index {index:.1f}; a normal tail is far above "
                 f"{HEAVY_TAIL_INDEX:g}): CVaR at small levels rests on few rows and is unstable."
@@ -94,10 +95,15 @@ def _tail_remarks(data: Dataset) -> list[str]:
     return remarks
 
 
+def tail_size(rows: int) -> int:
+    """A hundredth of the rows, or up to 50 of a twentieth: further in, every law looks heavy."""
+    return max(rows // 100, min(50, rows // 20))
+
+
 def tail_index(values: np.ndarray) -> float:
-    """Hill's estimate from the largest hundredth of the distances to the median."""
-    number = max(LEAST_TAIL_ROWS, values.size // 100)
-    if values.size < 4 * number:
+    """Hill's estimate from the largest distances to the median."""
+    number = tail_size(values.size)
+    if number < LEAST_TAIL_ROWS:
         return np.inf
     largest = np.sort(np.abs(values - np.median(values)))[-number - 1 :]
     if largest[0] <= 0:
