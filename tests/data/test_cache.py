@@ -47,7 +47,12 @@ EXAMPLES = {
 def test_the_cache_restores_everything(tmp_path, name):
     data = EXAMPLES[name]
     write_cache(data, tmp_path / "data.arrow")
-    for restored in (read_cache(tmp_path / "data.arrow"), read(tmp_path / "data.arrow")):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        both = read_cache(tmp_path / "data.arrow"), read(tmp_path / "data.arrow")
+    # `read` says again what was said of the source.
+    assert tuple(str(warning.message) for warning in caught) == data.warnings
+    for restored in both:
         for field in (*ROW_FIELDS, *OTHER_ARRAYS):
             before, after = getattr(data, field), getattr(restored, field)
             if before is None:

@@ -101,7 +101,9 @@ def test_gamma_zero_is_one_stage():
 
 
 def test_given_stages_are_used():
-    assert len(run(gamma=0.9, stages=4).records) == 4
+    result = run(gamma=0.9, stages=4)
+    assert len(result.records) == 4
+    assert any("4 stages: rewards after as many steps are left out" in n for n in result.notes)
 
 
 def test_automatic_model_is_named():

@@ -1,6 +1,7 @@
 """What a command line can say of a policy."""
 
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -51,6 +52,22 @@ def test_code_is_run_when_allowed(module):
 def test_code_that_cannot_be_used(module, source, message):
     with pytest.raises(PolicyError, match=message):
         load_policy(source, allow_code=True)
+
+
+def test_code_that_takes_too_long_or_ends_the_program(module):
+    (module / "slow_policy.py").write_text(
+        "import sys, time\n"
+        "def act(x, generator):\n    time.sleep(30)\n"
+        "def leave(x):\n    sys.exit(5)\n"
+    )
+    policy = load_policy("slow_policy:act", allow_code=True, timeout=0.1)
+    began = time.monotonic()
+    with pytest.raises(PolicyError, match=r"slow_policy:act: .* longer than 0.1 s .*--policy-time"):
+        tabulate(policy, OBSERVATIONS, number_of_actions=2, action_dim=None)
+    assert time.monotonic() - began < 20
+    policy = load_policy("slow_policy:leave", allow_code=True)
+    with pytest.raises(PolicyError, match="tried to end the program"):
+        tabulate(policy, OBSERVATIONS, number_of_actions=2, action_dim=None)
 
 
 def test_code_that_fails_on_import(module):

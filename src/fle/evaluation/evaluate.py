@@ -25,6 +25,7 @@ from fle.evaluation.run_directory import begin_run
 from fle.evaluation.settings import Training
 from fle.evaluation.specs import as_plain, spec_as_plain
 from fle.evaluation.stages import (
+    NEGLIGIBLE,
     RowUse,
     discounted_stages,
     finite_horizon_stages,
@@ -201,11 +202,18 @@ def _fit_batch(training: Training, data: Dataset, notes: list[str]) -> Training:
 
 
 def _checked_stages(stages: int | None, data: Dataset, gamma: float, notes: list[str]) -> int:
+    enough, reason = number_of_stages(data, gamma)
     if stages is None:
-        stages, reason = number_of_stages(data, gamma)
+        stages = enough
         notes.append(reason)
     if stages < 1:
         raise SettingsError(f"stages must be at least 1, got {stages}.")
+    if stages < enough:
+        notes.append(
+            f"{stages} stages: rewards after as many steps are left out, and weigh up to "
+            f"{NEGLIGIBLE * gamma ** (stages - enough):.2g} standard deviations of the return; "
+            f"{enough} stages would leave {NEGLIGIBLE:g}"
+        )
     return stages
 
 

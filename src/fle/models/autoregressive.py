@@ -20,6 +20,7 @@ from fle.models.base import (
     moments_frame,
     pick,
 )
+from fle.models.hyperparameters import Hyperparameters
 from fle.models.network import Network, fourier_features
 
 FREQUENCIES = (1.0, 2.0, 4.0)
@@ -110,7 +111,7 @@ def _draw(components: Components, uniforms: Float[Array, " 2"]) -> Float[Array, 
 
 
 @dataclass(frozen=True)
-class Autoregressive:
+class Autoregressive(Hyperparameters):
     """A mixture for each coordinate of the return, given the coordinates before it.
 
     components: number of Gaussians a coordinate.

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from fle.errors import ModelError
 from fle.models.base import FrameRule, Sizes, Tuning, moments_frame
 from fle.models.diffusion import PooledModel
+from fle.models.hyperparameters import Hyperparameters
 from fle.models.network import Network
 
 
@@ -84,7 +85,7 @@ class DDPMModel(PooledModel):
 
 
 @dataclass(frozen=True)
-class DDPM:
+class DDPM(Hyperparameters):
     """The diffusion model of the paper; `Diffusion` is better and far cheaper to sample.
 
     hidden: widths of the hidden layers of the noise predictor.
@@ -105,6 +106,7 @@ class DDPM:
     tuning: ClassVar[Tuning] = Tuning(steps=3.0, learning_rate=0.1, draws=1)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.diffusion_steps < 1 or not self.hidden:
             raise ModelError(
                 f"DDPM needs a step and a hidden layer; diffusion_steps={self.diffusion_steps} "

@@ -25,6 +25,7 @@ from fle.models.base import (
     pick,
     shifted_lattice,
 )
+from fle.models.hyperparameters import Hyperparameters
 from fle.models.network import Network, fourier_features
 
 # Noise levels in training are log-normal, as in Karras, Aittala, Aila, Laine (2022).
@@ -216,7 +217,7 @@ def ladder(steps: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Diffusion:
+class Diffusion(Hyperparameters):
     """Conditional diffusion model; its density is that of its probability flow.
 
     hidden: widths of the hidden layers of the denoiser.

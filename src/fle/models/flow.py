@@ -21,6 +21,7 @@ from fle.models.base import (
     moments_frame,
     shifted_lattice,
 )
+from fle.models.hyperparameters import Hyperparameters
 from fle.models.network import Network
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class FlowModel(LikelihoodModel):
 
 
 @dataclass(frozen=True)
-class Flow:
+class Flow(Hyperparameters):
     """Conditional normalising flow with an exact density.
 
     kind: "coupling" transforms half of the coordinates given the others, which makes drawing and
@@ -110,6 +111,7 @@ class Flow:
     tuning: ClassVar[Tuning] = Tuning(steps=0.75, learning_rate=0.3, batch_size=0.5, draws=2)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.kind not in ("coupling", "autoregressive"):
             raise SettingsError(f'kind must be "coupling" or "autoregressive", got {self.kind!r}.')
 

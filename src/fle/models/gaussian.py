@@ -20,6 +20,7 @@ from fle.models.base import (
     candidate_outputs,
     moments_frame,
 )
+from fle.models.hyperparameters import Hyperparameters
 from fle.models.network import Network
 
 
@@ -92,7 +93,7 @@ class GaussianModel(GradientModel, DensityModel):
 
 
 @dataclass(frozen=True)
-class Gaussian:
+class Gaussian(Hyperparameters):
     """One Gaussian a coordinate. A fixed `std` makes FLE the classic fitted Q evaluation.
 
     std: None to learn it; otherwise the fixed standard deviation, as a share of the return scale
@@ -110,6 +111,7 @@ class Gaussian:
     frame: ClassVar[FrameRule] = staticmethod(moments_frame)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.std is not None and not self.std > 0:
             raise SettingsError(f"Gaussian std must be positive or None, got {self.std}.")
 

@@ -19,6 +19,7 @@ from fle.models.base import (
     moments_frame,
     pick,
 )
+from fle.models.hyperparameters import Hyperparameters
 from fle.models.network import Network
 
 
@@ -98,7 +99,7 @@ def _entry(row: int, column: int) -> int:
 
 
 @dataclass(frozen=True)
-class GMM:
+class GMM(Hyperparameters):
     """Conditional Gaussian mixture: weights, means and full covariances from one network.
 
     components: number of Gaussians.

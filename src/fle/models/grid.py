@@ -20,6 +20,7 @@ from fle.models.base import (
     pick,
     range_frame,
 )
+from fle.models.hyperparameters import Hyperparameters
 from fle.models.network import Network
 
 CELL_LIMIT = 20_000
@@ -146,7 +147,7 @@ def _project(
 
 
 @dataclass(frozen=True)
-class Histogram:
+class Histogram(Hyperparameters):
     """Piecewise-uniform density on a grid over the return range, any dimension.
 
     bins: cells a coordinate; None for 100 in one dimension, 30 in two, 12 in three.
@@ -169,7 +170,7 @@ class Histogram:
 
 
 @dataclass(frozen=True)
-class Categorical:
+class Categorical(Hyperparameters):
     """The categorical algorithm with its projection, on a grid of atoms, any dimension.
 
     atoms: atoms a coordinate; None for 151 in one dimension, 31 in two, 13 in three.

@@ -18,6 +18,7 @@ from fle.models.base import (
     moments_frame,
     require_scalar,
 )
+from fle.models.hyperparameters import Hyperparameters
 from fle.models.network import Network
 
 
@@ -83,7 +84,7 @@ class QuantileModel(GradientModel):
 
 
 @dataclass(frozen=True)
-class Quantile:
+class Quantile(Hyperparameters):
     """Quantile-regression TD with the pairwise Huber loss; scalar returns only.
 
     quantiles: number of points.

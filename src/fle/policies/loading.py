@@ -1,5 +1,7 @@
 """`load_policy`: what a command line can say of a policy becomes one."""
 
+import dataclasses
+import functools
 import importlib
 import re
 import sys
@@ -8,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fle.errors import PolicyError
+from fle.policies.deadline import Deadline
 from fle.policies.kinds import (
     Behaviour,
     Deterministic,
@@ -40,7 +43,7 @@ def load_policy(
             are `probs`, `logits`, `action`, and `mean` with `std` or `log_std`. Not needed if the
             outputs are called so, or as scikit-learn and d3rlpy call them.
         allow_code: whether "module:function" may run code.
-        timeout: seconds that an ONNX policy may take in total, over all its calls.
+        timeout: seconds that an ONNX policy or a function may take in total, over all its calls.
     """
     text = str(source)
     if text in ("behaviour", "behavior") and not isinstance(source, Path):
@@ -54,7 +57,7 @@ def load_policy(
                 f"{text}: this would import and run Python code. If you trust it, pass"
                 " --allow-code (allow_code=True in Python)"
             )
-        return _imported(text)
+        return _in_time(_imported(text), Deadline(text, timeout))
     raise PolicyError(
         f"{text}: no such policy; expected an ONNX file, behaviour, or module:function with"
         " --allow-code"
@@ -77,6 +80,21 @@ def _imported(text: str) -> Policy:
         )
     function: Callable[..., Any] = found
     return function
+
+
+def _in_time(policy: Any, deadline: Deadline) -> Any:
+    """The same policy, whose function must keep to a deadline."""
+    if isinstance(policy, Probabilities | Deterministic | Stochastic | Normal):
+        return dataclasses.replace(policy, function=_in_time(policy.function, deadline))
+    function = policy
+
+    # With the signature of the function, which says what kind of policy it is.
+    @functools.wraps(function)
+    def limited(*arguments: Any) -> Any:
+        # Python cannot stop a thread; it ends with the program.
+        return deadline.run(lambda: function(*arguments), stop=lambda: None)
+
+    return limited
 
 
 def _import_from_here(module_name: str) -> Any:

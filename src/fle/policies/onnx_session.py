@@ -1,8 +1,6 @@
 """Runs a checked ONNX model on batches of observations, within a time limit."""
 
 import math
-import threading
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fle.errors import FLEError, FLEWarning, PolicyError, SettingsError
+from fle.policies.deadline import Deadline
 from fle.policies.kinds import Array
 from fle.policies.onnx_checks import INSTALL, first_line
 
@@ -19,8 +18,6 @@ Result = TypeVar("Result")
 Converter = Callable[[Sequence[Any]], Array]
 
 CHUNK = 4096
-# How long a run that was told to stop may take before it is left behind.
-GRACE_SECONDS = 2.0
 DTYPES: dict[str, type] = {
     "tensor(float)": np.float32,
     "tensor(double)": np.float64,
@@ -48,8 +45,7 @@ class OnnxSession:
         if not (isinstance(timeout, int | float) and 0 < timeout < math.inf):
             raise SettingsError(f"timeout: expected a positive number of seconds, got {timeout!r}")
         self.name = name
-        self._timeout = float(timeout)
-        self._remaining = float(timeout)
+        self._deadline = Deadline(name, timeout)
         self._consistent = False
         self._runtime = _import_runtime(name)
         self._session, inputs, self.output_types = self._in_time(
@@ -176,37 +172,17 @@ class OnnxSession:
         )
 
     def _in_time(self, work: Callable[[Any], Result], failure: str) -> Result:
-        """Runs in a thread of its own, which is told to stop, and left if it does not."""
         options = self._runtime.RunOptions()
-        results: list[Result] = []
-        errors: list[Exception] = []
 
-        def target() -> None:
-            try:
-                results.append(work(options))
-            except Exception as error:
-                errors.append(error)
+        def stop() -> None:
+            options.terminate = True
 
-        worker = threading.Thread(target=target, daemon=True)
-        began = time.monotonic()
-        worker.start()
         try:
-            worker.join(max(self._remaining, 0.0))
-        finally:
-            late = worker.is_alive()
-            options.terminate = late
-            self._remaining -= time.monotonic() - began
-        if late:
-            worker.join(GRACE_SECONDS)
-            raise PolicyError(
-                f"{self.name}: the policy took longer than {self._timeout:g} s in total; expected"
-                " a faster one, or a larger timeout"
-            )
-        if errors and isinstance(errors[0], FLEError):
-            raise errors[0]
-        if errors:
-            raise PolicyError(f"{self.name}: {failure}: {first_line(errors[0])}") from errors[0]
-        return results[0]
+            return self._deadline.run(lambda: work(options), stop)
+        except FLEError:
+            raise
+        except Exception as error:
+            raise PolicyError(f"{self.name}: {failure}: {first_line(error)}") from error
 
 
 def _fixed(size: Any) -> int | None:

@@ -82,7 +82,9 @@ def read(
             return _dataset(assembled)
         if files.kind == "arrow" and is_cache(path):
             _refuse_mapping({**mapped, "observation": None}, probability)
-            return read_cache(path)
+            data = read_cache(path)
+            emit_warnings(data, stacklevel=2)
+            return data
         table = _on_disk(files)
     roles = find_roles(table.name, table.names, mapped, probability)
     return _dataset(assemble_table(table, roles, number_of_actions))
