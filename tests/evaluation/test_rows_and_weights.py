@@ -52,9 +52,10 @@ def test_other_steps_cannot_spoil_a_step():
 
 
 def test_all_rows_serve_every_stage_on_request():
-    result = fle.evaluate(
-        two_steps(), [1.0], horizon=1, rows="all", model=GAUSSIAN, training=GAUSSIAN_TRAINING
-    )
+    with pytest.warns(fle.FLEWarning, match="terminates after exactly 2 steps"):
+        result = fle.evaluate(
+            two_steps(), [1.0], horizon=1, rows="all", model=GAUSSIAN, training=GAUSSIAN_TRAINING
+        )
     # Half the rows earn 10, half 0.5 on average.
     assert result.returns.mean() == pytest.approx(5.25, abs=0.2)
 
@@ -85,14 +86,15 @@ def test_held_out_rows_are_not_trained_on():
 
 
 def test_split_evaluates():
-    result = fle.evaluate(
-        two_steps(3000),
-        [1.0],
-        horizon=2,
-        rows="split",
-        model=GAUSSIAN,
-        training=GAUSSIAN_TRAINING,
-    )
+    with pytest.warns(fle.FLEWarning, match="terminates after exactly 2 steps"):
+        result = fle.evaluate(
+            two_steps(3000),
+            [1.0],
+            horizon=2,
+            rows="split",
+            model=GAUSSIAN,
+            training=GAUSSIAN_TRAINING,
+        )
     # Without steps a row may serve any stage: 5.25 a step, and half of the rows end there.
     # E = 5.25 + 0.5 * 5.25; five standard errors of 1500 rows of std 5 are 0.65.
     assert result.returns.mean() == pytest.approx(5.25 * 1.5, abs=0.65)
