@@ -31,7 +31,7 @@ class Dataset:
       whole floats count as discrete.
     - `rewards`: (n,) or (n, d), with `reward_names` for the d columns.
     - `next_observations`: as `observations`. If left out, they come from the following row of the
-      episode; a truncated row then has none and is dropped.
+      episode; a truncated row then has none and is dropped. That of a terminated row is never used.
     - `terminations`, `truncations`: (n,) flags. A truncated row was cut off, and its return goes
       on; a terminated one ends. If neither appears, and no `steps`, a warning says so; all-False
       `truncations` state that the problem never ends.
