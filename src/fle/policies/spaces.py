@@ -28,7 +28,9 @@ class Space:
         if self.number_of_actions is None:
             raise PolicyError(
                 "probabilities were given but the actions are continuous, of width"
-                f" {self.action_dim}; expected Deterministic or Stochastic"
+                f" {self.action_dim}; expected Deterministic or Stochastic, or, if the logged"
+                " actions are codes that were stored as floats, number_of_actions when they are"
+                " read (--number-of-actions)"
             )
         return self.number_of_actions
 
