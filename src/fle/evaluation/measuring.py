@@ -52,7 +52,7 @@ class Measure:
             stage=number + 1,
             step=stage.step,
             discount=stage.discount,
-            loss=held_out_loss if np.isnan(loss) else loss,
+            loss=held_out_loss if np.isnan(loss) else self._in_reward_units(fitted, loss),
             held_out_loss=held_out_loss,
             mean=returns.mean(axis=0),
             std=returns.std(axis=0),
@@ -81,9 +81,12 @@ class Measure:
             loss = -float(jnp.mean(log_density(model, inputs, targets)))
         else:
             return np.nan
-        if isinstance(model, DensityModel):
-            loss += float(np.log(np.asarray(frame.scale) * self.encoder.reward_unit).sum())
-        return loss
+        return self._in_reward_units(fitted, loss)
+
+    def _in_reward_units(self, fitted: Fitted, loss: float) -> float:
+        if not isinstance(fitted.model, DensityModel):
+            return loss
+        return loss + float(np.log(np.asarray(fitted.frame.scale) * self.encoder.reward_unit).sum())
 
 
 @eqx.filter_jit

@@ -9,8 +9,9 @@ import numpy as np
 class StageRecord:
     """What a stage reached, in the units of the rewards.
 
-    held_out_loss: mean negative log likelihood of fresh targets on rows not trained on (the
-        model's own loss where it has no density).
+    loss: mean negative log likelihood over the last tenth of the training (the model's own loss
+        where it has no density).
+    held_out_loss: the same of fresh targets on rows not trained on.
     mean, std, cvar: of the returns from the initial states, or, in a time-dependent problem, from
         the rows of the stage's step; cvar at level 0.1, one a coordinate.
     """

@@ -1,16 +1,21 @@
 """What a user should know about the data before trusting a number: warnings, with figures."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fle.data import Dataset
 from fle.data.transitions import ends_episode
 from fle.evaluation.encoding import Encoder
+from fle.evaluation.records import StageRecord
 from fle.evaluation.stages import RowUse
 from fle.policies.coverage import neighbours
 
 # Tails of this index or heavier have no third moment, and a CVaR that few rows decide.
 HEAVY_TAIL_INDEX = 3.0
 LEAST_TAIL_ROWS = 10
+# Nats between rows trained on and rows kept aside.
+OVERFITTING = 0.5
 # Fewer episodes may have one length by chance.
 LEAST_EPISODES = 10
 # Rows of each kind that are compared, and the share that must be told apart.
@@ -25,6 +30,19 @@ def data_remarks(data: Dataset, encoder: Encoder, horizon: int | None, use: RowU
         *_tail_remarks(data),
         *_horizon_remarks(data, horizon),
         *_precision_remarks(data, encoder),
+    ]
+
+
+def fit_remarks(records: Sequence[StageRecord]) -> list[str]:
+    """What the last stage shows: whether it learned its own rows by heart."""
+    last = records[-1]
+    if not last.held_out_loss - last.loss > OVERFITTING:
+        return []
+    return [
+        f"The fit knows the rows it was trained on too well: their loss at the last stage is "
+        f"{last.loss:.2f}, that of rows kept aside {last.held_out_loss:.2f}. Returns at single "
+        "observations then look too certain. More rows help, or a stronger weight decay, such as "
+        "Training(weight_decay=0.3) or 3."
     ]
 
 
