@@ -87,17 +87,17 @@ def test_actions_that_were_never_logged_are_said_in_python_too(tmp_path):
 
 
 def test_rows_learned_by_heart_are_said_with_both_losses():
-    """Fifty rows and twenty inputs of noise, trained without decay until they are known."""
+    """Three hundred rows and twenty inputs of noise, trained without decay until they are known."""
     generator = np.random.default_rng(0)
     data = fle.Dataset(
-        observations=generator.standard_normal((50, 20)),
-        actions=np.zeros(50, int),
-        rewards=generator.standard_normal(50),
-        next_observations=np.zeros((50, 20)),
-        terminations=np.ones(50, bool),
+        observations=generator.standard_normal((300, 20)),
+        actions=np.zeros(300, int),
+        rewards=generator.standard_normal(300),
+        next_observations=np.zeros((300, 20)),
+        terminations=np.ones(300, bool),
         initial_observations=np.zeros((5, 20)),
     )
-    training = fle.Training(steps=500, batch_size=40, weight_decay=0.0, held_out=0.2)
+    training = fle.Training(steps=500, batch_size=100, weight_decay=0.0, held_out=0.2)
     with pytest.warns(fle.FLEWarning, match="knows the rows it was trained on too well") as caught:
         result = fle.evaluate(data, [1.0], horizon=1, model="gmm", training=training)
     record = result.records[-1]

@@ -149,7 +149,7 @@ def evaluate(
     def fitted(keeper: Keeper) -> Evaluation:
         state = loop.run(plan, horizon or 1, keeper, progress or default_progress())
         if isinstance(state.fits[-1].model, DensityModel):
-            _warn_of(fit_remarks(state.records), messages)
+            _warn_of(fit_remarks(state.records[-1], plan[-1].held_out.size), messages)
         return Evaluation(
             gamma=gamma,
             horizon=horizon,

@@ -1,7 +1,5 @@
 """What a user should know about the data before trusting a number: warnings, with figures."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from fle.data import Dataset
@@ -14,8 +12,8 @@ from fle.policies.coverage import neighbours
 # Tails of this index or heavier have no third moment, and a CVaR that few rows decide.
 HEAVY_TAIL_INDEX = 3.0
 LEAST_TAIL_ROWS = 10
-# Nats between rows trained on and rows kept aside.
-OVERFITTING = 0.5
+# Nats between rows trained on and rows kept aside, and how many of these can tell.
+OVERFITTING, LEAST_HELD_OUT = 0.5, 50
 # Fewer episodes may have one length by chance.
 LEAST_EPISODES = 10
 # Rows of each kind that are compared, and the share that must be told apart.
@@ -33,10 +31,9 @@ def data_remarks(data: Dataset, encoder: Encoder, horizon: int | None, use: RowU
     ]
 
 
-def fit_remarks(records: Sequence[StageRecord]) -> list[str]:
-    """What the last stage shows: whether it learned its own rows by heart."""
-    last = records[-1]
-    if not last.held_out_loss - last.loss > OVERFITTING:
+def fit_remarks(last: StageRecord, held_out: int) -> list[str]:
+    """Whether the last stage learned its rows by heart, by as many rows kept aside."""
+    if held_out < LEAST_HELD_OUT or not last.held_out_loss - last.loss > OVERFITTING:
         return []
     return [
         f"The fit knows the rows it was trained on too well: their loss at the last stage is "
