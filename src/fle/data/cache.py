@@ -2,7 +2,6 @@
 
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -89,18 +88,19 @@ def _as_list(pa: Any, array: Array) -> Any:
 
 
 def _write_atomically(pa: Any, table: Any, path: Path) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        file = open(temporary, "wb")  # noqa: SIM115
     except OSError as error:
         raise DataError(f"{path}: cannot be written ({error}); choose another folder") from error
     try:
-        with os.fdopen(handle, "wb") as file:
+        with file:
             with pa.ipc.new_file(file, table.schema) as writer:
                 writer.write_table(table)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(name, path)
+        os.replace(temporary, path)
     except OSError as error:
         raise DataError(f"{path}: cannot be written ({error}); free some space") from error
     finally:
-        Path(name).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
