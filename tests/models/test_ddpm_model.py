@@ -115,9 +115,7 @@ def test_defaults_are_those_of_the_paper():
     assert model.noise_size == 400
 
 
-@pytest.mark.parametrize(
-    "spec", [{"diffusion_steps": 0}, {"first_variance": 0.2}, {"last_variance": 1.0}]
-)
+@pytest.mark.parametrize("spec", [{"hidden": ()}, {"first_variance": 0.2}, {"last_variance": 1.0}])
 def test_impossible_schedules_are_refused(spec):
     with pytest.raises(ModelError, match="came"):
         DDPM(**spec)

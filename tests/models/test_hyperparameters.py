@@ -23,6 +23,7 @@ from fle.models.ddpm import DDPM
         (lambda: fle.Flow(layers=0), "layers must be"),
         (lambda: fle.Diffusion(pool=0), "pool must be"),
         (lambda: DDPM(pool=0), "pool must be"),
+        (lambda: DDPM(diffusion_steps=0), "diffusion_steps must be"),
         (lambda: fle.Gaussian(hidden=(-1,)), "hidden must be"),
     ],
 )

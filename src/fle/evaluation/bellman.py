@@ -23,9 +23,10 @@ from fle.evaluation.optimise import (
 )
 from fle.evaluation.progress import Progress
 from fle.evaluation.randomness import Randomness
+from fle.evaluation.remarks import overfitting
 from fle.evaluation.settings import Training
 from fle.evaluation.stages import Stage
-from fle.models.base import ExactModel, GradientModel, ModelSpec, Sizes
+from fle.models.base import DensityModel, ExactModel, GradientModel, ModelSpec, Sizes
 
 # Weight decays from light to strong; how much likelihood a lighter one may cost before a stronger
 # one is used, whose bias is worth more than a few hundredths; the fewest rows for a choice.
@@ -103,6 +104,9 @@ class BellmanLoop:
             notes += self._choose_weight_decay(number, stage, previous, (light, used))
         fitted, loss = self._fit(number, len(stages), stage, previous)
         record = self._measure.record(number, stage, previous, fitted, loss, began, self._random)
+        if number == len(stages) - 1 and isinstance(fitted.model, DensityModel):
+            known = self._loss_of_known_rows(stage, previous, fitted)
+            notes += overfitting(known, record.held_out_loss, stage.held_out.size)
         return replace(
             state,
             stage=number + 1,
@@ -214,6 +218,12 @@ class BellmanLoop:
             f"weight decay {self._weight_decay:g} from stage {number + 1} on, by the loss on rows "
             f"kept aside, relative to the best ({compared})",
         )
+
+    def _loss_of_known_rows(self, stage: Stage, previous: Fitted, fitted: Fitted) -> float:
+        """Measured as on rows kept aside, so that the two can be compared."""
+        places = np.linspace(0, stage.rows.size - 1, MEASURED_ROWS).astype(int)
+        index = jnp.asarray(stage.rows[places])
+        return self._measure.held_out_loss(stage, previous, fitted, index, self._random)
 
     def _fit_exactly(self, stage: Stage, previous: Fitted, frame: Frame) -> tuple[Fitted, float]:
         index = jnp.asarray(stage.rows)

@@ -20,7 +20,7 @@ from fle.evaluation.provenance import (
     current_versions,
     policy_fingerprint,
 )
-from fle.evaluation.remarks import data_remarks, ends_at, fit_remarks
+from fle.evaluation.remarks import data_remarks, ends_at
 from fle.evaluation.run_directory import begin_run
 from fle.evaluation.settings import Training
 from fle.evaluation.specs import as_plain, spec_as_plain
@@ -32,7 +32,7 @@ from fle.evaluation.stages import (
     number_of_stages,
 )
 from fle.models import ModelSpec
-from fle.models.base import DensityModel, Tuning
+from fle.models.base import Tuning
 from fle.policies import ActionTable, Behaviour, Policy, settle, tabulate_for_data
 from fle.policies.coverage import coverage
 
@@ -148,8 +148,6 @@ def evaluate(
 
     def fitted(keeper: Keeper) -> Evaluation:
         state = loop.run(plan, horizon or 1, keeper, progress or default_progress())
-        if isinstance(state.fits[-1].model, DensityModel):
-            _warn_of(fit_remarks(state.records[-1], plan[-1].held_out.size), messages)
         return Evaluation(
             gamma=gamma,
             horizon=horizon,

@@ -5,7 +5,6 @@ import numpy as np
 from fle.data import Dataset
 from fle.data.transitions import ends_episode
 from fle.evaluation.encoding import Encoder
-from fle.evaluation.records import StageRecord
 from fle.evaluation.stages import RowUse
 from fle.policies.coverage import neighbours
 
@@ -31,16 +30,16 @@ def data_remarks(data: Dataset, encoder: Encoder, horizon: int | None, use: RowU
     ]
 
 
-def fit_remarks(last: StageRecord, held_out: int) -> list[str]:
-    """Whether the last stage learned its rows by heart, by as many rows kept aside."""
-    if held_out < LEAST_HELD_OUT or not last.held_out_loss - last.loss > OVERFITTING:
-        return []
-    return [
-        f"The fit knows the rows it was trained on too well: their loss at the last stage is "
-        f"{last.loss:.2f}, that of rows kept aside {last.held_out_loss:.2f}. Returns at single "
-        "observations then look too certain. More rows help, or a stronger weight decay, such as "
-        "Training(weight_decay=0.3) or 3."
-    ]
+def overfitting(known: float, kept_aside: float, rows: int) -> tuple[str, ...]:
+    """What the losses of rows trained on and of rows kept aside tell of learning by heart."""
+    if rows < LEAST_HELD_OUT or not kept_aside - known > OVERFITTING:
+        return ()
+    return (
+        f"the fit knows the rows it was trained on too well: their loss at the last stage is "
+        f"{known:.2f}, that of rows kept aside {kept_aside:.2f}; returns at single observations "
+        "then look too certain: more rows help, or a stronger Training(weight_decay=...), such as "
+        "0.3 or 3",
+    )
 
 
 def _constant_remarks(data: Dataset) -> list[str]:

@@ -107,7 +107,7 @@ class DDPM(Hyperparameters):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.diffusion_steps < 1 or not self.hidden:
+        if not self.hidden:
             raise ModelError(
                 f"DDPM needs a step and a hidden layer; diffusion_steps={self.diffusion_steps} "
                 f"and hidden={self.hidden} came."
