@@ -28,10 +28,10 @@ from fle.evaluation.settings import Training
 from fle.evaluation.stages import Stage
 from fle.models.base import DensityModel, ExactModel, GradientModel, ModelSpec, Sizes
 
-# Weight decays from light to strong; how much likelihood a lighter one may cost before a stronger
-# one is used, whose bias is worth more than a few hundredths; the fewest rows for a choice.
+# Weight decays from light to strong, and how many nats better one must be to be chosen, at the
+# first stage and for all later ones: its bias is worth as much. The fewest rows for a choice.
 WEIGHT_DECAYS = (0.03, 0.3, 3.0)
-TOLERATED_OVERFITTING = 0.03
+HANDICAPS = ({0.03: 0.0, 0.3: 0.01, 3.0: 0.05}, {0.03: 0.0, 0.3: 0.03, 3.0: 0.05})
 LEAST_ROWS = 200
 
 
@@ -212,7 +212,8 @@ class BellmanLoop:
             for fitted in candidates
         ]
         excess = np.array(losses) - np.nanmin(losses)
-        self._weight_decay = decays[int(np.argmax(excess <= TOLERATED_OVERFITTING))]
+        handicaps = [HANDICAPS[number][decay] for decay in decays]
+        self._weight_decay = decays[int(np.nanargmin(excess + handicaps))]
         compared = ", ".join(f"{d:g}: {e:+.3f}" for d, e in zip(decays, excess, strict=True))
         return (
             f"weight decay {self._weight_decay:g} from stage {number + 1} on, by the loss on rows "
