@@ -50,7 +50,7 @@ def with_room(rows: int, width: int, dtype: type[np.generic]) -> Array:
 def successors(array: Array, *, overwrite: bool) -> Array:
     """The row after each row; the last repeats itself.
 
-    overwrite: not copied if the array has room for it, as one that a user gave might by chance.
+    overwrite: the array is ours (see `with_room`), and nothing is copied if it has room.
     """
     base = array.base
     if not overwrite or base is None or base.shape != (len(array) + 1, *array.shape[1:]):

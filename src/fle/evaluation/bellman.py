@@ -213,7 +213,9 @@ class BellmanLoop:
         ]
         excess = np.array(losses) - np.nanmin(losses)
         handicaps = [HANDICAPS[number][decay] for decay in decays]
-        self._weight_decay = decays[int(np.nanargmin(excess + handicaps))]
+        # Where no candidate has a loss, the fit itself will say so.
+        judged = np.nan_to_num(excess + handicaps, nan=np.inf)
+        self._weight_decay = decays[int(np.argmin(judged))]
         compared = ", ".join(f"{d:g}: {e:+.3f}" for d, e in zip(decays, excess, strict=True))
         return (
             f"weight decay {self._weight_decay:g} from stage {number + 1} on, by the loss on rows "
