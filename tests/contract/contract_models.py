@@ -219,7 +219,6 @@ class Case:
     """A model for rewards `scale * r + shift`, its world, and how much of a law it can tell.
 
     A bounded model has a range; its density is asked for only there, at `quadrature` points.
-    `slack` widens what is allowed where returns are discrete, around which splines bend slowly.
     """
 
     spec: Callable[[float, float], Any]
@@ -228,7 +227,6 @@ class Case:
     density: bool = True
     bounded: bool = False
     quadrature: int = 40_000
-    slack: float = 1.0
 
 
 def _always(spec: Any) -> Callable[[float, float], Any]:
@@ -244,7 +242,7 @@ def _known_laws(scale: float, shift: float) -> fle.RewardMixture:
 CASES = {
     "gmm": Case(_always(fle.GMM(hidden=SMALL))),
     "autoregressive": Case(_always(fle.Autoregressive(hidden=SMALL))),
-    "flow": Case(_always(fle.Flow(hidden=32, context=(32, 16))), slack=2.0),
+    "flow": Case(_always(fle.Flow(hidden=32, context=(32, 16)))),
     # As many steps as make the sampler's own error invisible to 10,000 draws.
     "diffusion": Case(_always(fle.Diffusion(hidden=(64, 64), sampling_steps=32)), quadrature=2_000),
     "histogram": Case(_always(fle.Histogram(hidden=SMALL)), bounded=True),

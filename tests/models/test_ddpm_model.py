@@ -101,8 +101,11 @@ def test_the_loss_of_the_best_denoiser_is_the_variance_it_cannot_explain():
     returns = jnp.asarray(generator.normal(0.3, std, (n, 1)), jnp.float32)
     uniforms = jnp.asarray(generator.random((n, 2)).clip(1e-6, 1 - 1e-6), jnp.float32)
     context = model.condition(jnp.zeros(2))
-    losses = jax.vmap(lambda z, u: model.denoising_loss(context, z, u))(returns, uniforms)
-    losses = np.asarray(losses, float)
+
+    def loss(z, u):
+        return model.denoising_loss(context, model.disturbed(model, None, z, context, u))
+
+    losses = np.asarray(jax.vmap(loss)(returns, uniforms), float)
     assert abs(losses.mean() - expected) < 5 * losses.std() / np.sqrt(n)
 
 

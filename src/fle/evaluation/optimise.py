@@ -186,7 +186,8 @@ class Update(NamedTuple):
     def targets(self, prepared: Any, number: int, key: PRNGKeyArray) -> Any:
         """Targets of prepared rows, with fresh noise."""
         noise = jax.random.uniform(key, (number, self.model.target_noise_size))
-        return jax.vmap(lambda p, u: self.model.target(p, u, self.draws))(prepared, noise)
+        previous: Any = self.previous.model
+        return jax.vmap(lambda p, u: self.model.target(previous, p, u, self.draws))(prepared, noise)
 
     def plan(self, steps: int, batch_size: int, used: int) -> tuple[int, bool]:
         """How many steps make a block, and whether to prepare all rows beforehand."""

@@ -109,9 +109,9 @@ class GradientModel(ReturnModel):
     """
 
     @property
-    @abstractmethod
     def target_noise_size(self) -> int:
         """How many uniform numbers `target` consumes; 0 where the target is exact."""
+        return 0
 
     @property
     def prepare_noise_size(self) -> int:
@@ -122,9 +122,11 @@ class GradientModel(ReturnModel):
     def prepare(self, previous: Self, transition: Transition) -> Any:
         """What is known of r + discount * y before anything is drawn, y from `previous`."""
 
-    @abstractmethod
-    def target(self, prepared: Any, uniforms: Float[Array, " noise"], draws: int) -> Any:
-        """What the loss is measured against."""
+    def target(
+        self, previous: Self, prepared: Any, uniforms: Float[Array, " noise"], draws: int
+    ) -> Any:
+        """What the loss is measured against; an exact target is what was prepared."""
+        return prepared
 
     @abstractmethod
     def loss(self, inputs: Float[Array, " inputs"], target: Any) -> Float[Array, ""]:
@@ -153,10 +155,10 @@ class LikelihoodModel(GradientModel, DensityModel):
         return next_laws(previous, transition)
 
     def target(
-        self, prepared: NextLaws, uniforms: Float[Array, " noise"], draws: int
+        self, previous: Self, prepared: NextLaws, uniforms: Float[Array, " noise"], draws: int
     ) -> Float[Array, "draws d"]:
         """Draws of r + discount * y with a' ~ policy and y ~ previous(x', a')."""
-        return draw_updates(self, prepared, uniforms, draws)
+        return draw_updates(previous, prepared, uniforms, draws)
 
     def loss(
         self, inputs: Float[Array, " inputs"], target: Float[Array, "draws d"]
@@ -227,10 +229,15 @@ def draw_updates(
         law = jax.tree.map(lambda a: a[0], prepared.laws)
         returns = jax.vmap(lambda u: model.draw(law, u))(points[:, 1:])
     else:
-        picks = pick(jnp.cumsum(prepared.probabilities), points[:, 0])
+        picks = pick_actions(prepared, points)
         laws = jax.tree.map(lambda a: a[picks], prepared.laws)
         returns = jax.vmap(model.draw)(laws, points[:, 1:])
     return prepared.reward + prepared.discount * returns
+
+
+def pick_actions(prepared: NextLaws, points: Float[Array, "points noise"]) -> Int[Array, " points"]:
+    """Which candidate action each point draws its return from."""
+    return pick(jnp.cumsum(prepared.probabilities), points[:, 0])
 
 
 def shifted_lattice(shift: Float[Array, " k"], points: int) -> Float[Array, "points k"]:

@@ -1,7 +1,7 @@
 """The paper's diffusion: noise prediction and ancestral sampling (Ho, Jain, Abbeel 2020)."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple, Self
 
 import equinox as eqx
 import jax
@@ -11,10 +11,18 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
 from fle.errors import ModelError
-from fle.models.base import FrameRule, Sizes, Tuning, moments_frame
+from fle.models.base import FrameRule, NextLaws, Sizes, Tuning, moments_frame
 from fle.models.diffusion import PooledModel
 from fle.models.hyperparameters import Hyperparameters
 from fle.models.network import Network
+
+
+class Disturbed(NamedTuple):
+    """A return after some steps, how many of all these are, and the noise in it."""
+
+    returns: Float[Array, " d"]
+    time: Float[Array, ""]
+    noise: Float[Array, " d"]
 
 
 class DDPMModel(PooledModel):
@@ -48,20 +56,26 @@ class DDPMModel(PooledModel):
         features = jnp.append(disturbed, time)
         return self.network.finish(context + features @ self.position)
 
-    def denoising_loss(
+    def disturbed(
         self,
-        context: Float[Array, " hidden"],
+        previous: Self,
+        update: NextLaws,
         returns: Float[Array, " d"],
+        law: Float[Array, " hidden"],
         uniforms: Float[Array, " noise"],
-    ) -> Float[Array, ""]:
-        """Squared error of the predicted noise at a random step."""
+    ) -> Disturbed:
+        """The return with the noise of a random step, which is to be recovered."""
         steps = len(self.variances)
         place = jnp.clip(jnp.floor(uniforms[0] * steps), 0, steps - 1).astype(int)
         kept = jnp.asarray(np.cumprod(1 - np.array(self.variances)), jnp.float32)[place]
         noise = ndtri(uniforms[1:])
         disturbed = jnp.sqrt(kept) * returns + jnp.sqrt(1 - kept) * noise
-        predicted = self.predict_noise(context, disturbed, (place + 1) / steps)
-        return jnp.mean((predicted - noise) ** 2)
+        return Disturbed(disturbed, (place + 1) / steps, noise)
+
+    def denoising_loss(self, context: Float[Array, " hidden"], case: Disturbed) -> Float[Array, ""]:
+        """Squared error of the predicted noise."""
+        returns, time, noise = case
+        return jnp.mean((self.predict_noise(context, returns, time) - noise) ** 2)
 
     def draw(
         self, law: Float[Array, " hidden"], uniforms: Float[Array, " noise"]

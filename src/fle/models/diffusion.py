@@ -2,20 +2,21 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from fle.errors import ModelError
 from fle.models.base import (
     DensityModel,
     FrameRule,
     GradientModel,
+    NextLaws,
     Sizes,
     Transition,
     Tuning,
@@ -23,6 +24,7 @@ from fle.models.base import (
     moments_frame,
     next_laws,
     pick,
+    pick_actions,
     shifted_lattice,
 )
 from fle.models.hyperparameters import Hyperparameters
@@ -34,15 +36,19 @@ LOWEST, HIGHEST = 0.01, 10.0
 # Returns of unit scale, disturbed at the highest level, have this standard deviation.
 START = (1 + HIGHEST**2) ** 0.5
 SPACING = 7.0
+# Where the update is nearly the same in all coordinates and shrinks returns little, the previous
+# denoiser serves as the target.
+UNEVEN, LEAST_DISCOUNT = 0.05, 0.5
 POSITION_FREQUENCIES = (1.0, 2.0, 4.0)
 LEVEL_FREQUENCIES = (0.5, 1.0, 2.0)
 
 
-class Noised(NamedTuple):
-    """Targets, and the uniform numbers that say how each is to be disturbed."""
+class Pool(NamedTuple):
+    """Draws of r + discount * y of one row, and the law that each y was drawn from."""
 
-    returns: Float[Array, "draws d"]
-    uniforms: Float[Array, "draws noise"]
+    returns: Float[Array, "pool d"]
+    choices: Int[Array, " pool"]
+    update: NextLaws
 
 
 class PooledModel(GradientModel):
@@ -64,32 +70,56 @@ class PooledModel(GradientModel):
         """One number picks from the pool, one a level of noise, d make the noise."""
         return 2 + self.return_dim
 
-    def prepare(self, previous: Self, transition: Transition) -> Float[Array, "pool d"]:
+    def prepare(self, previous: Self, transition: Transition) -> Pool:
         """Draws of r + discount * y with a' ~ policy and y ~ previous(x', a')."""
-        laws = next_laws(previous, transition)
-        return draw_updates(previous, laws, jnp.asarray(transition.noise), self.pool)
+        update = next_laws(previous, transition)
+        noise = jnp.asarray(transition.noise)
+        choices = pick_actions(update, shifted_lattice(noise, self.pool))
+        return Pool(draw_updates(previous, update, noise, self.pool), choices, update)
 
     def target(
-        self, prepared: Float[Array, "pool d"], uniforms: Float[Array, " noise"], draws: int
-    ) -> Noised:
+        self, previous: Self, prepared: Pool, uniforms: Float[Array, " noise"], draws: int
+    ) -> Any:
         """Some of the pool, with noise of its own for each."""
         points = shifted_lattice(uniforms, draws)
         places = pick(jnp.arange(1.0, self.pool + 1), points[:, 0])
-        return Noised(prepared[places], points[:, 1:])
+        laws = jax.tree.map(lambda a: a[prepared.choices[places]], prepared.update.laws)
 
-    def loss(self, inputs: Float[Array, " inputs"], target: Noised) -> Float[Array, ""]:
+        def disturb(returns: Array, law: Any, uniforms: Array) -> Any:
+            return self.disturbed(previous, prepared.update, returns, law, uniforms)
+
+        return jax.vmap(disturb)(prepared.returns[places], laws, points[:, 1:])
+
+    def loss(self, inputs: Float[Array, " inputs"], target: Any) -> Float[Array, ""]:
         """Denoising loss, averaged over the draws."""
         context = self.condition(inputs)
-        return jnp.mean(jax.vmap(lambda z, u: self.denoising_loss(context, z, u))(*target))
+        return jnp.mean(jax.vmap(lambda case: self.denoising_loss(context, case))(target))
 
     @abstractmethod
-    def denoising_loss(
+    def disturbed(
         self,
-        context: Float[Array, " hidden"],
+        previous: Self,
+        update: NextLaws,
         returns: Float[Array, " d"],
+        law: Any,
         uniforms: Float[Array, " noise"],
-    ) -> Float[Array, ""]:
+    ) -> Any:
+        """One disturbed return, and what is to be recovered from it.
+
+        law: what the next return was drawn from, by the previous model.
+        """
+
+    @abstractmethod
+    def denoising_loss(self, context: Float[Array, " hidden"], case: Any) -> Float[Array, ""]:
         """How well one disturbed return is recovered."""
+
+
+class Disturbed(NamedTuple):
+    """A return with noise, scaled to unit size, the level of the noise, and the wanted output."""
+
+    scaled: Float[Array, " d"]
+    log_level: Float[Array, ""]
+    wanted: Float[Array, " d"]
 
 
 class DiffusionModel(PooledModel, DensityModel):
@@ -125,20 +155,39 @@ class DiffusionModel(PooledModel, DensityModel):
         outputs = self._raw(context, returns / total, jnp.log(level))
         return returns / total**2 + level / total * outputs
 
-    def denoising_loss(
+    def disturbed(
         self,
-        context: Float[Array, " hidden"],
+        previous: Self,
+        update: NextLaws,
         returns: Float[Array, " d"],
+        law: Float[Array, " hidden"],
         uniforms: Float[Array, " noise"],
-    ) -> Float[Array, ""]:
-        """Squared error of the network's own part, which has unit scale at every level."""
+    ) -> Disturbed:
+        """The return with noise, and what the previous model expects behind it.
+
+        The loss asks for the expected return behind a disturbed one. The drawn return has that
+        mean, but so has what the previous model says of it, given the same next state and action,
+        and that is not random at all.
+        """
         normal = ndtri(uniforms)
         log_level = LOG_LEVEL_MEAN + LOG_LEVEL_STD * normal[0]
         level = jnp.exp(log_level)
         total = jnp.sqrt(1 + level**2)
         disturbed = returns + level * normal[1:]
-        wanted = (returns - disturbed / total**2) * total / level
-        return jnp.sum((self._raw(context, disturbed / total, log_level) - wanted) ** 2)
+        # The previous model knows noise that is equal in all coordinates.
+        mean = jnp.mean(update.discount)
+        known = jnp.all(jnp.abs(update.discount - mean) <= UNEVEN * mean) & (mean >= LEAST_DISCOUNT)
+        discount = jnp.where(known, update.discount, 1.0)
+        expected = previous.denoise(
+            law, (disturbed - update.reward) / discount, level / jnp.mean(discount)
+        )
+        clean = jnp.where(known, update.reward + discount * expected, returns)
+        wanted = (clean - disturbed / total**2) * total / level
+        return Disturbed(disturbed / total, log_level, wanted)
+
+    def denoising_loss(self, context: Float[Array, " hidden"], case: Disturbed) -> Float[Array, ""]:
+        """Squared error of the network's own part, which has unit scale at every level."""
+        return jnp.sum((self._raw(context, case.scaled, case.log_level) - case.wanted) ** 2)
 
     def draw(
         self, law: Float[Array, " hidden"], uniforms: Float[Array, " noise"]
@@ -227,13 +276,13 @@ class Diffusion(Hyperparameters):
 
     hidden: tuple[int, ...] = (96, 96, 96)
     sampling_steps: int = 32
-    pool: int = 12
+    pool: int = 4
 
     name: ClassVar[str] = "diffusion"
     standardised: ClassVar[bool] = True
     frame: ClassVar[FrameRule] = staticmethod(moments_frame)
     tuning: ClassVar[Tuning] = Tuning(
-        steps=2.7, learning_rate=0.8, batch_size=0.5, weight_decay=0.03
+        steps=1.8, learning_rate=0.8, batch_size=0.5, weight_decay=0.03
     )
 
     def build(self, sizes: Sizes, generator: np.random.Generator) -> DiffusionModel:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import equinox as eqx
 import jax
@@ -71,12 +71,17 @@ class FlowModel(LikelihoodModel):
         return log_det - 0.5 * jnp.sum(normal**2) - 0.5 * self.return_dim * np.log(2 * np.pi)
 
     def target(
-        self, prepared: NextLaws, uniforms: Float[Array, " noise"], draws: int
+        self,
+        previous: Self,
+        prepared: NextLaws,
+        uniforms: Float[Array, " noise"],
+        draws: int,
     ) -> Float[Array, "draws d"]:
         """Draws of r + discount * y, blurred."""
         blur, uniforms = jnp.split(uniforms, [self.return_dim])
         points = shifted_lattice(blur, draws)
-        return super().target(prepared, uniforms, draws) + self.scale_floor * ndtri(points)
+        returns = super().target(previous, prepared, uniforms, draws)
+        return returns + self.scale_floor * ndtri(points)
 
     def _splines(self) -> "AbstractBijection":
         import paramax

@@ -48,11 +48,6 @@ class GaussianModel(GradientModel, DensityModel):
         """One number a coordinate."""
         return self.return_dim
 
-    @property
-    def target_noise_size(self) -> int:
-        """The target is exact."""
-        return 0
-
     def condition(self, inputs: Float[Array, " inputs"]) -> Moments:
         """Mean and variance at one input."""
         outputs = self.network(inputs)
@@ -69,10 +64,6 @@ class GaussianModel(GradientModel, DensityModel):
         return Moments(
             transition.reward + transition.discount * mean, transition.discount**2 * variance
         )
-
-    def target(self, prepared: Moments, uniforms: Float[Array, " noise"], draws: int) -> Moments:
-        """The moments are the target."""
-        return prepared
 
     def loss(self, inputs: Float[Array, " inputs"], target: Moments) -> Float[Array, ""]:
         """Expected negative log likelihood of the target."""

@@ -91,11 +91,6 @@ class CategoricalModel(GradientModel):
         """One number picks the atom."""
         return 1
 
-    @property
-    def target_noise_size(self) -> int:
-        """The target is exact."""
-        return 0
-
     def condition(self, inputs: Float[Array, " inputs"]) -> Float[Array, " cells"]:
         """Mass of every atom, last coordinate fastest."""
         return jax.nn.softmax(self.network(inputs))
@@ -109,12 +104,6 @@ class CategoricalModel(GradientModel):
             moved = transition.reward[axis] + transition.discount[axis] * points
             mass = _project(mass, moved, axis)
         return mass.reshape(-1)
-
-    def target(
-        self, prepared: Float[Array, " cells"], uniforms: Float[Array, " noise"], draws: int
-    ) -> Float[Array, " cells"]:
-        """The projected probabilities are the target."""
-        return prepared
 
     def loss(
         self, inputs: Float[Array, " inputs"], target: Float[Array, " cells"]

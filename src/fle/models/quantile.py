@@ -44,11 +44,6 @@ class QuantileModel(GradientModel):
         """One number picks the point."""
         return 1
 
-    @property
-    def target_noise_size(self) -> int:
-        """The target is exact."""
-        return 0
-
     def condition(self, inputs: Float[Array, " inputs"]) -> Float[Array, " quantiles"]:
         """The points at one input."""
         return self.network(inputs)
@@ -59,12 +54,6 @@ class QuantileModel(GradientModel):
         weights = jnp.broadcast_to(transition.probabilities[:, None] / self.quantiles, points.shape)
         moved = transition.reward[0] + transition.discount[0] * points
         return WeightedPoints(moved.reshape(-1), weights.reshape(-1))
-
-    def target(
-        self, prepared: WeightedPoints, uniforms: Float[Array, " noise"], draws: int
-    ) -> WeightedPoints:
-        """The moved points are the target."""
-        return prepared
 
     def loss(self, inputs: Float[Array, " inputs"], target: WeightedPoints) -> Float[Array, ""]:
         """Quantile Huber loss of every point against every target point."""

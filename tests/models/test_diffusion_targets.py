@@ -1,0 +1,54 @@
+"""What a diffusion is trained on: the previous model's expectation, where it has one."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fle.models import Diffusion
+from fle.models.base import NextLaws, Sizes
+from fle.models.diffusion import DiffusionModel
+
+MEAN, STD = jnp.array([0.5, -1.0]), 0.7
+REWARD = jnp.array([0.2, 0.1])
+
+
+class GaussianDenoiser(DiffusionModel):
+    """The exact denoiser of N(MEAN, STD²), whatever the input."""
+
+    def denoise(self, context, returns, level):
+        return MEAN + STD**2 / (STD**2 + level**2) * (returns - MEAN)
+
+
+def cases(discount, number=1000):
+    """Returns r + discount * y, and the targets made of them."""
+    blank = Diffusion().build(Sizes(3, 1, 2, False, False), np.random.default_rng(0))
+    previous = GaussianDenoiser(**vars(blank))
+    generator = np.random.default_rng(1)
+    discount = jnp.asarray(discount, jnp.float32)
+    normal = jnp.asarray(generator.standard_normal((number, 2)), jnp.float32)
+    returns = REWARD + discount * (MEAN + STD * normal)
+    uniforms = jnp.asarray(generator.uniform(0.01, 0.99, (number, 3)), jnp.float32)
+    law = previous.condition(jnp.zeros(4))
+    update = NextLaws(law[None], jnp.ones(1), REWARD, discount)
+    made = jax.vmap(lambda z, u: blank.disturbed(previous, update, z, law, u))(returns, uniforms)
+    level = jnp.exp(made.log_level)[:, None]
+    total = jnp.sqrt(1 + level**2)
+    disturbed = made.scaled * total
+    clean = made.wanted * level / total + disturbed / total**2
+    return returns, disturbed, level, clean
+
+
+@pytest.mark.parametrize("discount", [1.0, 0.95, 0.6])
+def test_the_target_is_the_expected_return_behind_a_disturbed_one(discount):
+    _, disturbed, level, clean = cases([discount, discount])
+    variance = discount**2 * STD**2
+    centre = REWARD + discount * MEAN
+    expected = centre + variance / (variance + level**2) * (disturbed - centre)
+    assert np.allclose(clean, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("discount", [[1.0, 0.8], [0.3, 0.3], [0.0, 0.0]])
+def test_elsewhere_the_target_is_the_drawn_return(discount):
+    returns, _, _, clean = cases(discount)
+    assert np.allclose(clean, returns, atol=1e-4)
