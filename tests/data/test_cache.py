@@ -9,6 +9,7 @@ import pytest
 
 from fle.data import Dataset, read, read_cache, write_cache
 from fle.data.attributes import FACTS, OTHER_ARRAYS, ROW_FIELDS
+from fle.data.threads import by_column
 from fle.errors import DataError
 
 OPEN_END = np.array([False, True, False, False, False])
@@ -28,6 +29,12 @@ def example(**changes):
         return Dataset(**{**valid, **changes})
 
 
+def quietly_read(columns):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return read(columns)
+
+
 EXAMPLES = {
     "warned": example(),
     "discrete": example(
@@ -40,6 +47,11 @@ EXAMPLES = {
         steps=[0, 1, 0, 1, 2], initial_observations=[[1.0, 2.0]], reward_names=("gain é",)
     ),
     "part": example().subset([1, 0]),
+    "by column": quietly_read(
+        {f"observation.{j}": np.arange(5.0) / (j + 3) for j in range(3)}
+        | {"action": [0, 1, 0, 1, 1], "reward": np.ones(5), "episode": [0, 0, 1, 1, 1]}
+        | {"terminated": OPEN_END, "truncated": ~OPEN_END & (np.arange(5) == 4)}
+    ),
 }
 
 
@@ -59,6 +71,7 @@ def test_the_cache_restores_everything(tmp_path, name):
                 assert after is None
             else:
                 assert after.dtype == before.dtype
+                assert by_column(after) == by_column(before)
                 np.testing.assert_array_equal(after, before)
                 assert not after.flags.writeable
         for fact in FACTS:
@@ -68,6 +81,7 @@ def test_the_cache_restores_everything(tmp_path, name):
 
 
 def test_the_example_has_something_to_restore():
+    assert by_column(EXAMPLES["by column"].observations)
     assert EXAMPLES["warned"].warnings
 
 

@@ -49,12 +49,12 @@ def assemble(
     order: Any | None = None,
     recorded: Recorded | None = None,
     earlier_warnings: Sequence[str] = (),
-    overwrite: bool = False,
+    ours: bool = False,
 ) -> Assembled:
     """Check and complete the fields; `next_missing` marks unknown next observations.
 
     `order` is checked and sorts the rows as `steps` would, but declares nothing about time.
-    `overwrite` allows the memory of the observations to be used again.
+    `ours` says that the observations are known to be finite, and their memory may be used again.
     """
     warnings = list(earlier_warnings)
     transitions, action_count, labels = _check_fields(
@@ -70,6 +70,7 @@ def assemble(
         weights=weights,
         number_of_actions=number_of_actions,
         recorded=recorded,
+        ours=ours,
     )
     given_rows = len(transitions)
     # A time-dependent problem ends at its horizon, so there the flags may be absent.
@@ -103,7 +104,7 @@ def assemble(
     notes = _remarks_on_episodes(transitions.episodes, warnings)
     if steps is None:
         transitions = replace(transitions, steps=None)
-    transitions = episode_rules.continue_rows(transitions, warnings, overwrite=overwrite)
+    transitions = episode_rules.continue_rows(transitions, warnings, overwrite=ours)
     if transitions.weights is not None:
         validation.weight_array(transitions.weights)
     return Assembled(
@@ -134,9 +135,10 @@ def _check_fields(
     weights: Any | None,
     number_of_actions: int | None,
     recorded: Recorded | None,
+    ours: bool,
 ) -> tuple[Transitions, int | None, Array | None]:
     """Each field by itself; also the number of actions and the episodes' own ids."""
-    checked_observations = validation.observation_array(observations)
+    checked_observations = validation.observation_array(observations, known_finite=ours)
     rows = len(checked_observations)
     checked_actions, action_count = validation.action_array(actions, number_of_actions)
     numbers, labels = None, None

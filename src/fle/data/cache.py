@@ -10,10 +10,11 @@ import numpy as np
 from fle.data.attributes import FACTS, OTHER_ARRAYS, ROW_FIELDS, restore
 from fle.data.damage import optional_package, reading
 from fle.data.dataset import Dataset
+from fle.data.threads import by_column
 from fle.data.transitions import Array
 from fle.errors import DataError
 
-FORMAT = b"fle dataset 1"
+FORMAT = b"fle dataset 2"
 # Tried before the array's own type, and used only if nothing is lost.
 SMALLER = {"f8": "f4", "i8": "i4"}
 
@@ -23,7 +24,10 @@ def write_cache(data: Dataset, path: str | Path) -> None:
     pa = optional_package("pyarrow", "writing the data cache")
     arrays = {name: getattr(data, name) for name in (*ROW_FIELDS, *OTHER_ARRAYS)}
     stored = {name: _stored(array) for name, array in arrays.items() if array is not None}
+    # Sums depend on it in their last digits, and results must not depend on the cache.
+    by_columns = [name for name, array in stored.items() if by_column(array)]
     facts = {
+        "by_column": by_columns,
         "shapes": {name: list(array.shape) for name, array in stored.items()},
         "types": {name: arrays[name].dtype.str.lstrip("<>|=") for name in stored},
         "facts": {name: getattr(data, name) for name in FACTS},
@@ -53,7 +57,9 @@ def read_cache(path: str | Path) -> Dataset:
         for name in table.column_names:
             flat = table.column(name).chunk(0).flatten().to_numpy(zero_copy_only=False)
             shape, dtype = facts["shapes"][name], np.dtype(facts["types"][name])
-            values[name] = flat.reshape(shape).astype(dtype, copy=False)
+            flat = flat.astype(dtype, copy=False)
+            transposed = name in facts["by_column"]
+            values[name] = flat.reshape(shape[::-1]).T if transposed else flat.reshape(shape)
         for name in FACTS:
             value = facts["facts"][name]
             values[name] = tuple(value) if isinstance(value, list) else value
@@ -83,7 +89,8 @@ def _stored(array: Array) -> Array:
 
 
 def _as_list(pa: Any, array: Array) -> Any:
-    flat = pa.array(np.ascontiguousarray(array).reshape(-1))
+    lines = array.T if by_column(array) else array
+    flat = pa.array(np.ascontiguousarray(lines).reshape(-1))
     return pa.LargeListArray.from_arrays(pa.array([0, len(flat)], pa.int64()), flat)
 
 

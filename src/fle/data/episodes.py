@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fle.data.threads import compact, gather, successors
+from fle.data.threads import gather, holds_throughout, successors, with_successors
 from fle.data.transitions import (
     Array,
     Transitions,
@@ -23,10 +23,10 @@ def number_episodes(ids: Array) -> tuple[Array, Array]:
     order = np.argsort(first_runs)
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
-    runs = np.cumsum(starts) - 1
+    lengths = np.diff(np.flatnonzero(starts), append=len(ids))
     if len(labels) == len(numbers):
-        return runs, labels[order]
-    return rank[numbers][runs], labels[order]
+        return np.repeat(np.arange(len(labels)), lengths), labels[order]
+    return np.repeat(rank[numbers], lengths), labels[order]
 
 
 def settle_flags(transitions: Transitions, warnings: list[str]) -> Transitions:
@@ -72,8 +72,10 @@ def check_steps(transitions: Transitions, labels: Array) -> None:
     if episodes is None or steps is None:
         return
     starts = starts_episode(episodes)
-    goes_on = (steps[1:] - steps[:-1] == 1) | starts[1:]
-    if goes_on.all() and not steps[starts].any():
+    before, after, new = steps[:-1], steps[1:], starts[1:]
+    if not steps[starts].any() and holds_throughout(
+        lambda part: (after[part] - before[part] == 1) | new[part], len(after)
+    ):
         return
     expected = position_in_episode(episodes)
     wrong = steps != expected
@@ -193,10 +195,8 @@ def continue_rows(transitions: Transitions, warnings: list[str], *, overwrite: b
     kept = replace(transitions, truncations=transitions.truncations | before)
     if given is not None:
         return kept.take(rows)
-    following = gather(observations, np.minimum(rows + 1, len(observations) - 1))
-    keep = compact if overwrite else gather
-    kept = kept.take(rows, observations=keep(observations, rows))
-    return replace(kept, next_observations=following)
+    own, following = with_successors(observations, rows, overwrite=overwrite)
+    return replace(kept.take(rows, observations=own), next_observations=following)
 
 
 def _announce_dropped(missing: Array, warnings: list[str]) -> None:

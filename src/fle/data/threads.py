@@ -29,22 +29,32 @@ def in_parallel(
 
 
 def gather(array: Array, rows: Array) -> Array:
-    """`array[rows]`, for rows that are known to exist."""
-    result = np.empty((len(rows), *array.shape[1:]), dtype=array.dtype)
+    """`array[rows]`, for rows that are known to exist, laid out as the array is."""
+    if by_column(array):
+        result = np.empty((array.shape[1], len(rows)), dtype=array.dtype).T
+        pieces = [(array[:, j], rows, result[:, j]) for j in range(array.shape[1])]
+    else:
+        result = np.empty((len(rows), *array.shape[1:]), dtype=array.dtype)
+        parts = [slice(start, start + FEW_ROWS) for start in range(0, len(rows), FEW_ROWS)]
+        pieces = [(array, rows[part], result[part]) for part in parts]
 
-    def copy(start: int) -> None:
-        part = slice(start, start + FEW_ROWS)
+    def copy(piece: tuple[Array, Array, Array]) -> None:
+        source, places, target = piece
         # Without "clip", NumPy would fill a copy first, in case a row does not exist.
-        np.take(array, rows[part], axis=0, out=result[part], mode="clip")
+        np.take(source, places, axis=0, out=target, mode="clip")
 
-    starts = range(0, len(rows), FEW_ROWS)
-    in_parallel(copy, starts, len(rows) if result.nbytes >= MUCH else 0)
+    in_parallel(copy, pieces, len(rows) if result.nbytes >= MUCH else 0)
     return result
 
 
+def by_column(array: Array) -> bool:
+    """Whether the entries of a column lie next to each other, and those of a row do not."""
+    return array.ndim == 2 and array.strides[0] == array.itemsize and array.shape[1] > 1
+
+
 def with_room(rows: int, width: int, dtype: type[np.generic]) -> Array:
-    """An empty matrix with memory for one more row, which `successors` can use."""
-    return np.empty((rows + 1, width), dtype=dtype)[:rows]
+    """An empty matrix, column by column, with memory for one more row, for `successors`."""
+    return np.empty((width, rows + 1), dtype=dtype).T[:rows]
 
 
 def successors(array: Array, *, overwrite: bool) -> Array:
@@ -53,24 +63,40 @@ def successors(array: Array, *, overwrite: bool) -> Array:
     overwrite: the array is ours (see `with_room`), and nothing is copied if it has room.
     """
     base = array.base
-    if not overwrite or base is None or base.shape != (len(array) + 1, *array.shape[1:]):
+    if not overwrite or base is None or base.shape != (*array.shape[1:], len(array) + 1):
         return np.concatenate([array[1:], array[-1:]])
-    base[-1] = array[-1]
-    return base[1:]
+    base[:, -1] = array[-1]
+    return base.T[1:]
 
 
-def compact(array: Array, rows: Array) -> Array:
-    """`array[rows]` for increasing rows, written over the front of the array itself."""
-    for start in range(0, len(rows), FEW_ROWS // 8):
-        part = slice(start, start + FEW_ROWS // 8)
-        array[: len(rows)][part] = np.take(array, rows[part], axis=0, mode="clip")
-    return array[: len(rows)]
+def with_successors(array: Array, rows: Array, *, overwrite: bool) -> tuple[Array, Array]:
+    """`array[rows]` for increasing rows, and the row after each of them in the array.
+
+    overwrite: the first may be written over the array itself, if it lies column by column.
+    """
+    if not overwrite or not by_column(array):
+        return gather(array, rows), gather(array, np.minimum(rows + 1, len(array) - 1))
+    following = np.empty((array.shape[1], len(rows)), dtype=array.dtype)
+
+    def move(number: int) -> None:
+        column = array[:, number]
+        np.take(column[1:], rows, out=following[number], mode="clip")
+        for start in range(0, len(rows), FEW_ROWS):
+            places = rows[start : start + FEW_ROWS]
+            column[start : start + len(places)] = np.take(column, places, mode="clip")
+
+    in_parallel(move, range(len(following)), len(rows))
+    return array[: len(rows)], following.T
 
 
 def all_finite(array: Array) -> bool:
-    """Whether no entry is NaN or infinite."""
+    """Whether no entry is NaN or infinite: both come through minimum and maximum."""
+    return bool(np.isfinite(array.min()) and np.isfinite(array.max()))
 
-    def finite(start: int) -> bool:
-        return bool(np.isfinite(array[start : start + FEW_ROWS]).all())
 
-    return all(in_parallel(finite, range(0, len(array), FEW_ROWS), len(array)))
+def holds_throughout(test: Callable[[slice], Array], rows: int) -> bool:
+    """Whether a test is passed by all rows, some at a time: what it makes stays in the cache."""
+    return all(
+        bool(test(slice(start, min(start + FEW_ROWS, rows))).all())
+        for start in range(0, rows, FEW_ROWS)
+    )

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fle.data.threads import gather
+from fle.data.threads import gather, in_parallel
 
 Array = npt.NDArray[Any]
 
@@ -40,11 +40,12 @@ class Transitions:
     def take(self, rows: Array, **taken: Array) -> "Transitions":
         """The given rows of every column, but for those that were taken already."""
         others: dict[str, Any] = {
-            name: None if column is None else gather(column, rows)
+            name: column
             for name, column in vars(self).items()
-            if name not in taken
+            if name not in taken and column is not None
         }
-        return replace(self, **taken, **others)
+        moved = in_parallel(lambda column: gather(column, rows), list(others.values()), len(rows))
+        return replace(self, **taken, **dict(zip(others, moved, strict=True)))
 
 
 def starts_episode(episodes: Array) -> Array:

@@ -62,12 +62,12 @@ def require_rows(name: str, array: Array, rows: int) -> None:
         )
 
 
-def observation_array(values: Any) -> Array:
+def observation_array(values: Any, *, known_finite: bool = False) -> Array:
     """Observations: (n,) int64 states if 1-d integers, else (n, p) floats."""
     array = numeric_array("observations", values)
     if array.ndim == 1 and array.dtype.kind in "biu":
         return id_array("observations", array)
-    return _float_rows("observations", array)
+    return _float_rows("observations", array, known_finite=known_finite)
 
 
 def like_observations(name: str, values: Any, observations: Array) -> Array:
@@ -222,7 +222,7 @@ def id_array(name: str, array: Array) -> Array:
     return array.astype(np.int64, copy=False)
 
 
-def _float_rows(name: str, array: Array) -> Array:
+def _float_rows(name: str, array: Array, *, known_finite: bool = False) -> Array:
     """(n, p) float32 or float64; anything with more dimensions is flattened."""
     rows = array.reshape(len(array), -1)
     if rows.shape[1] == 0:
@@ -232,7 +232,8 @@ def _float_rows(name: str, array: Array) -> Array:
         rows = rows.astype(np.float32 if rows.dtype.itemsize <= 2 else np.float64)
     elif rows.dtype.itemsize < 4:
         rows = rows.astype(np.float32)
-    require_finite(name, rows)
+    if not known_finite:
+        require_finite(name, rows)
     return rows
 
 

@@ -17,7 +17,7 @@ def call_in_batches(
     answers: list[Array] = []
     for start in range(0, len(observations), batch_size):
         # A copy, so that a policy which scales its input in place leaves the data alone.
-        batch = np.array(observations[start : start + batch_size])
+        batch = np.array(observations[start : start + batch_size], order="C")
         stop = start + len(batch)
         try:
             answer = function(batch)

@@ -55,7 +55,7 @@ def assemble_table(source: Source, roles: Roles, number_of_actions: int | None) 
             recorded=recorded,
             earlier_warnings=warnings,
             # Several columns were copied into a matrix; one may be the caller's own array.
-            overwrite=len(roles.columns["observation"]) > 1,
+            ours=len(roles.columns["observation"]) > 1,
         )
     except DataError as error:
         raise DataError(_with_names(str(error), columns, roles)) from error

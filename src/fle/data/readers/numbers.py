@@ -1,6 +1,6 @@
 """Columns become float32 matrices, unless that would lose too much."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,8 +13,6 @@ from fle.errors import DataError
 # Rounding may move a value by this share of its column's range before a warning is due.
 LOSS_TOLERANCE = 1e-4
 SMALLEST_ID, LARGEST_ID = -(2**31), 2**31 - 1
-# Rows copied at a time: columns lie apart in the source and side by side in the matrix.
-BLOCK = 8192
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,11 +74,11 @@ def precision(columns: Columns, names: Sequence[str], warnings: list[str]) -> ty
 
 
 def matrix(columns: Columns, names: Sequence[str], dtype: type[np.floating]) -> Array:
-    """The columns side by side, (n, p); a column of lists gives several."""
-    lists = [columns.blocks[name] for name in names]
-    if len({tuple(map(len, blocks)) for blocks in lists}) > 1:
-        lists = [[columns.whole(name)] for name in names]
-    flat = [[block.reshape(len(block), -1) for block in blocks] for blocks in lists]
+    """The columns side by side, (n, p); a column of lists gives several.
+
+    In memory, each column stays in one piece, as it came: rows would have to be woven together.
+    """
+    flat = [[block.reshape(len(block), -1) for block in columns.blocks[name]] for name in names]
     widths = [blocks[0].shape[1] for blocks in flat]
     if len(flat) == 1 and len(flat[0]) == 1:
         with np.errstate(over="ignore"):
@@ -88,26 +86,16 @@ def matrix(columns: Columns, names: Sequence[str], dtype: type[np.floating]) -> 
     result = with_room(sum(map(len, flat[0])), sum(widths), dtype)
     starts = np.concatenate([[0], np.cumsum(widths)])
 
-    def fill(block: tuple[Array, Sequence[Array], slice]) -> None:
-        target, pieces, rows = block
+    def fill(number: int) -> None:
+        row = 0
         with np.errstate(over="ignore"):
-            for number, piece in enumerate(pieces):
-                target[:, starts[number] : starts[number + 1]] = piece[rows]
+            for block in flat[number]:
+                target = result[row : row + len(block), starts[number] : starts[number + 1]]
+                target[...] = block
+                row += len(block)
 
-    in_parallel(fill, list(_blocks(result, list(zip(*flat, strict=True)))), len(result))
+    in_parallel(fill, range(len(flat)), len(result))
     return result
-
-
-def _blocks(
-    result: Array, parts: Sequence[Sequence[Array]]
-) -> Iterator[tuple[Array, Sequence[Array], slice]]:
-    """Rows of the matrix, with the pieces of the columns that belong there and where in them."""
-    row = 0
-    for pieces in parts:
-        for start in range(0, len(pieces[0]), BLOCK):
-            stop = min(start + BLOCK, len(pieces[0]))
-            yield result[row + start : row + stop], pieces, slice(start, stop)
-        row += len(pieces[0])
 
 
 def _largest_rounding(blocks: Sequence[Array]) -> Array:
