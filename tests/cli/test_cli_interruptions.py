@@ -7,8 +7,9 @@ import sys
 
 import numpy as np
 import pytest
-from cli_runs import QUICK, log, run, write
+from cli_runs import QUICK, ROWS, log, run, write
 
+from fle.data import read_cache
 from fle.evaluation import Silent, checkpoints, load
 from fle.evaluation.atomic import sole_writer
 
@@ -49,6 +50,24 @@ def test_a_stopped_run_goes_on_to_the_same_result(capsys, tmp_path, words, stopp
     assert np.array_equal(ours, theirs)
 
 
+def test_a_stopped_run_goes_on_by_its_own_options(capsys, stopped):
+    assert run(capsys, "evaluate", "--config", stopped / "run.toml").code == 0
+    assert (stopped / "report.html").exists()
+
+
+def test_a_run_that_fails_leaves_its_options_and_data(capsys, tmp_path, words):
+    out = tmp_path / "run"
+    copied = [word for word in words if word != "--no-copy"]
+    assert run(capsys, *copied, "--training", "learning_rate=1e38", "--out", out).code == 1
+    assert len(read_cache(out / "data.arrow")) == ROWS
+    before = (out / "run.toml").read_bytes()
+    # What another run began there is not touched by one that is refused.
+    assert run(capsys, *copied, "--out", out).code == 0
+    assert run(capsys, *copied, "--seed", "1", "--out", out).code == 2
+    assert b"seed = 1" not in (out / "run.toml").read_bytes()
+    assert before != (out / "run.toml").read_bytes()
+
+
 def test_a_damaged_checkpoint(capsys, words, stopped):
     last = max((stopped / "checkpoints").glob("*.safetensors"))
     content = bytearray(last.read_bytes())
@@ -85,7 +104,7 @@ def test_a_full_disk(capsys, tmp_path, words, monkeypatch):
     answer = run(capsys, *words, "--out", tmp_path / "run")
     assert answer.code == 2
     assert "The disk is full" in answer.err
-    assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
+    assert [path.name for path in (tmp_path / "run").iterdir() if path.name != ".lock"] == []
 
 
 def test_a_loss_that_is_no_number(capsys, tmp_path, words):

@@ -19,7 +19,13 @@ from fle.cli.measures import Measure, measure
 from fle.cli.messages import Messages, UsageError, say
 from fle.cli.outcome import DONE, NO_ESTIMATE, Outcome
 from fle.cli.pairing import PAIRS, Difference, differences, paired_starts, returns_from
-from fle.cli.run_files import Context, spoken_command, write_config, write_run_files
+from fle.cli.run_files import (
+    Context,
+    settings_kept,
+    spoken_command,
+    write_config,
+    write_run_files,
+)
 from fle.cli.tables import MINUS, aligned, cell, labelled, style_of
 from fle.data import Dataset
 from fle.policies import ActionTable
@@ -62,7 +68,9 @@ def run(options: argparse.Namespace, messages: Messages) -> Outcome:
             continue
         if sys.stderr.isatty():
             say(f"evaluating {target.name}")
-        evaluation = fit(data, target, options, folders.get(target.name))
+        folder = folders.get(target.name)
+        with settings_kept(folder, COMPARE, options, data):
+            evaluation = fit(data, target, options, folder)
         law = evaluation.returns
         if options.weights is not None:
             law = law.scalarize(options.weights)
@@ -71,7 +79,7 @@ def run(options: argparse.Namespace, messages: Messages) -> Outcome:
     contenders.sort(key=lambda contender: -by.sign * by.of(contender.law))
     pairs = _paired(contenders, data, options)
     for contender in contenders:
-        _write(contender, data, options, folders, messages)
+        _write(contender, options, folders, messages)
     document = _document(contenders, refused, pairs, data, options)
     if options.out is not None:
         from fle.cli.outcome import json_text
@@ -139,7 +147,6 @@ def _paired(
 
 def _write(
     contender: Contender,
-    data: Dataset,
     options: argparse.Namespace,
     folders: dict[str, Path],
     messages: Messages,
@@ -153,8 +160,7 @@ def _write(
         spoken_command(COMPARE, options),
         tuple(messages.warnings),
     )
-    kept = None if options.no_copy else data
-    write_run_files(folder, COMPARE, options, kept, contender.evaluation, context, messages, None)
+    write_run_files(folder, contender.evaluation, context, messages, None)
 
 
 def _document(

@@ -13,7 +13,7 @@ from fle.cli.fits import check_model, check_problem, check_weights, fit
 from fle.cli.inputs import Target, coverage_document, coverage_words, read_data, read_target
 from fle.cli.messages import Messages, one_line
 from fle.cli.outcome import NO_ESTIMATE, Outcome
-from fle.cli.run_files import Context, spoken_command, write_run_files
+from fle.cli.run_files import Context, settings_kept, spoken_command, write_run_files
 from fle.cli.tables import labelled, returns_document, risk_table
 from fle.data import Dataset
 
@@ -59,7 +59,8 @@ def carry_out(options: argparse.Namespace, messages: Messages, truth: Truth | No
             NO_ESTIMATE,
         )
     out = None if options.out is None else Path(options.out)
-    evaluation = fit(data, target, options, out)
+    with settings_kept(out, EVALUATE, options, data):
+        evaluation = fit(data, target, options, out)
     # Before the report, so that it repeats what is said of thin tails.
     law = None if truth is None else true_law(truth, evaluation)
     table = risk_table(evaluation, options.measure, options.weights, law)
@@ -74,8 +75,7 @@ def carry_out(options: argparse.Namespace, messages: Messages, truth: Truth | No
             tuple(messages.warnings),
             None if truth is None else truth.example,
         )
-        kept = None if options.no_copy else data
-        report = write_run_files(out, EVALUATE, options, kept, evaluation, context, messages, law)
+        report = write_run_files(out, evaluation, context, messages, law)
     document |= {"run": options.out, "report": None if report is None else str(report)}
     lines = [*_heading(data, target, evaluation, options), "", *table, *distance_lines, ""]
     lines += [f"note: {note}" for note in evaluation.notes]

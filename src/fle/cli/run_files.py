@@ -3,6 +3,8 @@
 import argparse
 import dataclasses
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,22 +48,40 @@ def write_config(folder: Path, command: Command, options: argparse.Namespace) ->
     write_atomically(folder / CONFIG, as_toml(command, options).encode("utf-8"))
 
 
+@contextmanager
+def settings_kept(
+    folder: Path | None, command: Command, options: argparse.Namespace, data: Dataset
+) -> Iterator[None]:
+    """Around a fit: its options and a copy of its data are in its folder.
+
+    They are written first, so that a run that is killed is all there. Where something was begun
+    already, which may have other settings, the fit has to accept it first.
+    """
+    if folder is None:
+        yield
+        return
+    from fle.evaluation.saving import RUN
+
+    new = not (folder / RUN).exists()
+    if not new:
+        yield
+    write_config(folder, command, options)
+    if not options.no_copy:
+        write_cache(data, folder / DATA)
+    if new:
+        yield
+
+
 def write_run_files(
     folder: Path,
-    command: Command,
-    options: argparse.Namespace,
-    data: Dataset | None,
     evaluation: "Evaluation",
     context: Context,
     messages: Messages,
     truth: "ReturnDistribution | None",
 ) -> Path | None:
-    """All of them; where the report is, if it could be drawn."""
+    """What is known after the fit; where the report is, if it could be drawn."""
     from fle.evaluation.atomic import write_json
 
-    write_config(folder, command, options)
-    if data is not None:
-        write_cache(data, folder / DATA)
     write_json(folder / CONTEXT, context.as_plain())
     return draw_report(evaluation, folder / REPORT, context, messages, truth)
 
