@@ -46,28 +46,52 @@ class RunServer:
 
 
 def evaluate(problem, out):
+    if problem == "finite":
+        by_command(out)
+    else:
+        by_call(out)
+
+
+def by_command(out):
+    """Only the model is carried from stage to stage; the weight decay is chosen beforehand."""
+    from fle.cli import main, run_files
+
+    # A report takes seconds to draw, and is drawn again by repeating the command.
+    run_files.DRAWING = ("no such package",)
+    words = [
+        "evaluate",
+        str(Path(out).with_name("log.parquet")),
+        "--policy",
+        "behaviour",
+        "--horizon",
+        "4",
+        "--seed",
+        "5",
+    ]
+    words += ["--model", "gaussian", "--hyperparameter", "hidden=[]"]
+    words += ["--training", "steps=40", "--training", "batch_size=50", "--out", out, "--json"]
+    if main(words) != 0:
+        raise SystemExit("the command failed")
+
+
+def by_call(out):
+    """One decay of the learning rate, and one optimiser, over all stages."""
     from quick_fits import cycle
 
     import fle
 
-    if problem == "finite":
-        # Only the model is carried from stage to stage; the weight decay is chosen beforehand.
-        settings = {
-            "horizon": 4,
-            "model": fle.Gaussian(hidden=()),
-            "training": fle.Training(steps=40, batch_size=50),
-        }
-    else:
-        # One decay of the learning rate, and one optimiser, over all stages.
-        settings = {
-            "gamma": 0.8,
-            "stages": 6,
-            "model": fle.GMM(components=2, hidden=(8,)),
-            "training": fle.Training(
-                steps=40, batch_size=50, weight_decay=0.03, decay="fit", frame_tolerance=0.1
-            ),
-        }
-    return fle.evaluate(cycle(400), [1.0], out=out, seed=5, **settings)
+    fle.evaluate(
+        cycle(400),
+        [1.0],
+        gamma=0.8,
+        stages=6,
+        model=fle.GMM(components=2, hidden=(8,)),
+        training=fle.Training(
+            steps=40, batch_size=50, weight_decay=0.03, decay="fit", frame_tolerance=0.1
+        ),
+        out=out,
+        seed=5,
+    )
 
 
 def kill_at_point(point):
@@ -125,8 +149,14 @@ def kill_at_point(point):
 
 
 def serve(cache):
+    # All that a child will need, imported once.
     import jax
+    import optax  # noqa: F401
+    import pyarrow.parquet  # noqa: F401
+    import scipy.optimize
+    import scipy.spatial  # noqa: F401
 
+    import fle.cli.evaluate  # noqa: F401
     from fle.evaluation import checkpoints
 
     jax.config.update("jax_compilation_cache_dir", cache)
@@ -142,6 +172,8 @@ def serve(cache):
             try:
                 if order["point"] is not None:
                     kill_at_point(order["point"])
+                # What a command prints is not an answer.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
                 evaluate(order["problem"], order["out"])
                 status = 0
             finally:

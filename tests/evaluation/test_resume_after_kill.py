@@ -1,8 +1,8 @@
 """A run that is killed at any moment goes on and gives the same result, to the last bit.
 
-Twenty kills, ten of each problem: at random times over the life of a run, and at random points
-inside the writing of a file. Each hits the run directory that the one before left behind, until
-that run is finished. `killed_runs` says how this is kept cheap.
+Twenty kills, ten of a command and ten of a call: at random times over the life of a run, and at
+random points inside the writing of a file. Each hits the run directory that the one before left
+behind, until that run is finished. `killed_runs` says how this is kept cheap.
 """
 
 import json
@@ -10,13 +10,16 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from killed_runs import POINTS_A_FILE, RunServer
 
 KILLS = 10
 PROBLEMS = ("finite", "discounted")
-# A run writes run.json, a checkpoint a stage, the model, the samples and the result.
-FILES = {"finite": 4 + 4, "discounted": 6 + 4}
+# A run writes run.json, a checkpoint a stage, the model, the samples and the result; the command
+# line adds its options, a copy of the data, and the setting of the report.
+FILES = {"finite": 4 + 4 + 3, "discounted": 6 + 4}
 
 
 def contents(out):
@@ -24,12 +27,28 @@ def contents(out):
     result = json.loads((out / "result.json").read_text())
     for record in result["records"]:
         assert record.pop("seconds") > 0
-    files = ("run.json", "model.safetensors", "samples.parquet")
-    return [result, *((out / name).read_bytes() for name in files)]
+    names = ["run.json", "model.safetensors", "samples.parquet"]
+    if (out / "run.toml").exists():
+        names += ["run.toml", "context.json", "data.arrow"]
+    # Options name the directory itself.
+    own = str(out).encode()
+    return [result, *((out / name).read_bytes().replace(own, b"") for name in names)]
+
+
+def write_log(path):
+    """A ring of ten states, as a table."""
+    rows = np.arange(400)
+    columns = {"episode": rows // 10, "step": rows % 10, "action": np.zeros(400, int)}
+    columns |= {"observation.0": np.cos(rows % 10), "observation.1": np.sin(rows % 10)}
+    columns |= {"reward": 1 + 0.1 * (-1.0) ** (rows // 10)}
+    columns |= {"terminated": np.zeros(400, bool), "truncated": rows % 10 == 9}
+    pq.write_table(pa.table(columns), path)
 
 
 def kill_and_compare(problem, folder):
     """How many kills happened; every run that was killed ended like an undisturbed one."""
+    folder.mkdir()
+    write_log(folder / "log.parquet")
     server = RunServer(folder / "compiled")
     try:
         assert server.run(problem, folder / "undisturbed")[0]
