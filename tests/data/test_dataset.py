@@ -87,6 +87,15 @@ def test_float_actions_are_continuous_unless_their_number_is_given():
     assert discrete.number_of_actions == 3
 
 
+def test_codes_stored_as_floats_are_remarked_upon():
+    (note,) = closed(actions=[0.0, 3.0, 0.0, 1.0, 1.0]).notes
+    assert "0 to 3" in note
+    assert "number_of_actions=4" in note
+    assert closed(actions=[0.0, 3.0, 0.0, 1.0, 1.0], number_of_actions=4).notes == ()
+    assert closed(actions=[0.0, 3.0, 0.5, 1.0, 1.0]).notes == ()
+    assert closed(actions=[0.0, -1.0, 0.0, 1.0, 1.0]).notes == ()
+
+
 def test_both_columns_of_two_rewards_are_kept():
     rewards = np.arange(10.0).reshape(5, 2)
     data = closed(rewards=rewards)

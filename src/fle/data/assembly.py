@@ -13,6 +13,7 @@ from fle.data.transitions import Array, Transitions, ends_episode, starts_episod
 from fle.errors import DataError
 
 MINIMUM_ROWS = 2
+FIRST_ROWS, MOST_CODES = 1_000, 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +103,7 @@ def assemble(
             "initial_observations", initial_observations, transitions.observations
         )
     notes = _remarks_on_episodes(transitions.episodes, warnings)
+    notes += _remarks_on_actions(transitions.actions, action_count)
     if steps is None:
         transitions = replace(transitions, steps=None)
     transitions = episode_rules.continue_rows(transitions, warnings, overwrite=ours)
@@ -191,6 +193,27 @@ def _remarks_on_episodes(episodes: Array | None, warnings: list[str]) -> tuple[s
     if (starts & ends_episode(episodes)).all():
         return ("every episode has length one: this is a bandit problem",)
     return ()
+
+
+def _remarks_on_actions(actions: Array, count: int | None) -> tuple[str, ...]:
+    """Codes that were stored as floats look like a continuous action."""
+    if count is not None or actions.shape[1] > 1:
+        return ()
+    # The first rows tell most continuous actions, without sorting all.
+    if not (_are_codes(actions[:FIRST_ROWS]) and _are_codes(actions)):
+        return ()
+    largest = int(actions.max())
+    return (
+        f"the actions are whole numbers, 0 to {largest}, stored as floats, and taken as"
+        " continuous; if they are codes of choices, give"
+        f" number_of_actions={largest + 1}",
+    )
+
+
+def _are_codes(actions: Array) -> bool:
+    values = np.unique(actions)
+    whole = bool((values == np.floor(values)).all())
+    return whole and values[0] >= 0 and 1 < values.size <= MOST_CODES
 
 
 def _count_states(transitions: Transitions, initial: Array | None) -> int | None:
