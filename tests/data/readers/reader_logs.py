@@ -2,6 +2,7 @@
 
 import warnings
 
+import h5py
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -45,12 +46,26 @@ def write_csv(path, columns):
     return path
 
 
+def write_npz(path, columns):
+    np.savez(path, **{name: np.asarray(values) for name, values in columns.items()})
+    return path
+
+
+def write_h5(path, columns):
+    with h5py.File(path, "w") as file:
+        for name, values in columns.items():
+            file.create_dataset(name, data=np.asarray(values))
+    return path
+
+
 WRITERS = {
     "parquet": lambda folder, columns: write_parquet(folder / "log.parquet", columns),
     "csv": lambda folder, columns: write_csv(folder / "log.csv", columns),
     "arrow": lambda _, columns: pa.table(columns),
     "pandas": lambda _, columns: pd.DataFrame(dict(columns)),
     "polars": lambda _, columns: pl.DataFrame(dict(columns)),
+    "npz": lambda folder, columns: write_npz(folder / "log.npz", columns),
+    "h5": lambda folder, columns: write_h5(folder / "log.h5", columns),
     "mapping": lambda _, columns: columns,
 }
 

@@ -1,15 +1,19 @@
 """Minari data sets, in the layout that Minari 0.5 writes, without Minari."""
 
 import json
+import shutil
+import warnings
 
 import h5py
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from reader_logs import read_with_warnings
 
 from fle.data import read
-from fle.errors import DataError
+from fle.errors import DataError, FLEError
 
 BOX = {"type": "Box", "dtype": "float64", "shape": [2], "low": [-9, -9], "high": [9, 9]}
 DISCRETE = {"type": "Discrete", "dtype": "int64", "start": 0, "n": 4}
@@ -178,3 +182,105 @@ def test_large_offsets_stay_in_float64(tmp_path, logged):
     data, messages = read_with_warnings(tmp_path)
     assert "loses up to" in messages[0]
     assert data.observations.dtype == np.float64
+
+
+FAST = settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+STORAGES = {"hdf5": write_hdf5, "arrow": write_arrow}
+
+
+def written(folder, storage, logged):
+    """A data set in an empty folder, and the files that hold its numbers."""
+    shutil.rmtree(folder / "data", ignore_errors=True)
+    STORAGES[storage](folder / "data", logged, total_episodes=len(logged))
+    pattern = "main_data.hdf5" if storage == "hdf5" else "*/part-0.arrow"
+    return sorted((folder / "data").glob(pattern))
+
+
+def quietly(source):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return read(source)
+
+
+@st.composite
+def random_episodes(draw):
+    """Episodes of random lengths, each terminated, cut off, or both left open."""
+    logged = []
+    for length in draw(st.lists(st.integers(1, 4), min_size=2, max_size=12)):
+        generator = np.random.default_rng(draw(st.integers(0, 2**32)))
+        last = np.arange(length) == length - 1
+        end = draw(st.sampled_from(["terminations", "truncations"]))
+        ends = {"terminations": last & False, "truncations": last & False, end: last}
+        logged.append(
+            {
+                "observations": generator.standard_normal((length + 1, 2)),
+                "actions": generator.integers(0, 4, length),
+                "rewards": generator.standard_normal(length) * 10.0 ** draw(st.integers(-6, 6)),
+                **ends,
+            }
+        )
+    return logged
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+@FAST
+@given(logged=random_episodes())
+def test_any_episodes_come_back(tmp_path, storage, logged):
+    written(tmp_path, storage, logged)
+    data = quietly(tmp_path)
+    for name in ("actions", "terminations", "truncations"):
+        values = np.concatenate([episode[name] for episode in logged])
+        np.testing.assert_array_equal(getattr(data, name), values)
+    rewards = np.concatenate([episode["rewards"] for episode in logged])
+    np.testing.assert_array_equal(data.rewards[:, 0], rewards)
+    pairs = [(episode["observations"][:-1], episode["observations"][1:]) for episode in logged]
+    here, following = (np.concatenate(part).astype(np.float32) for part in zip(*pairs, strict=True))
+    np.testing.assert_array_equal(data.observations, here)
+    np.testing.assert_array_equal(data.next_observations, following)
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+@FAST
+@given(logged=random_episodes(), data=st.data())
+def test_a_spoilt_number_is_found(tmp_path, storage, logged, data):
+    episode = data.draw(st.sampled_from(logged))
+    name = data.draw(st.sampled_from(["observations", "rewards", "actions"]))
+    row = data.draw(st.integers(0, len(episode[name]) - 1))
+    wrong = data.draw(st.sampled_from([np.nan, np.inf, -np.inf, 0.5, 9]))
+    if name != "actions" and np.isfinite(wrong):
+        return
+    episode[name] = episode[name].astype(float)
+    episode[name][row] = wrong
+    written(tmp_path, storage, logged)
+    with pytest.raises(FLEError, match=name):
+        quietly(tmp_path)
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+@FAST
+@given(logged=random_episodes(), data=st.data())
+def test_a_torn_file_is_refused(tmp_path, storage, logged, data):
+    path = data.draw(st.sampled_from(written(tmp_path, storage, logged)))
+    content = path.read_bytes()
+    path.write_bytes(content[: data.draw(st.integers(0, len(content) - 1))])
+    with pytest.raises(FLEError):
+        quietly(tmp_path)
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+@FAST
+@given(logged=random_episodes(), data=st.data())
+def test_a_flipped_bit_never_ends_in_a_crash(tmp_path, storage, logged, data):
+    path = data.draw(st.sampled_from(written(tmp_path, storage, logged)))
+    content = bytearray(path.read_bytes())
+    content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    path.write_bytes(content)
+    try:
+        read_back = quietly(tmp_path)
+    except FLEError:
+        return
+    # Neither storage has checksums: another digit is another number, but always a number.
+    assert np.isfinite(read_back.rewards).all()
+    assert np.isfinite(read_back.observations).all()

@@ -78,7 +78,7 @@ def test_valid_tables_come_back(tmp_path, kind, table):
 NOT_NUMBERS = st.sampled_from([None, "left", float("nan"), float("inf"), "", [1.0], b"x", 2**70])
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv", "pandas", "mapping"])
+@pytest.mark.parametrize("kind", WRITERS)
 @FAST
 @given(data=st.data())
 def test_a_spoilt_cell_is_found(tmp_path, kind, data):
@@ -89,8 +89,10 @@ def test_a_spoilt_cell_is_found(tmp_path, kind, data):
     columns = {**{other: values.tolist() for other, values in log().items()}, name: cells}
     try:
         source = WRITERS[kind](tmp_path, columns)
-    except (pa.ArrowException, OverflowError, TypeError):
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
         return  # Such a file cannot be written.
+    if value == 2**70 and name in ("observation.x", "reward"):
+        return  # Among floats this is a number like any other.
     with pytest.raises(FLEError) as caught:
         quietly(source)
     assert name.partition(".")[0] in str(caught.value)
