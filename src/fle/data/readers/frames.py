@@ -23,10 +23,28 @@ def frame_source(given: Any) -> Source | None:
         given = given.collect()
     if polars is not None and isinstance(given, polars.DataFrame):
         optional_package("pyarrow", "reading polars frames")
-        return _arrow_source("the polars frame", given.to_arrow())
+        return _arrow_source("the polars frame", _polars_table(given))
     if pyarrow is not None and isinstance(given, pyarrow.Table):
         return _arrow_source("the Arrow table", given)
     return None
+
+
+def _polars_table(frame: Any) -> Any:
+    """The frame as an Arrow table; some types of polars have no counterpart there."""
+    import pyarrow as pa
+
+    try:
+        return frame.to_arrow()
+    except (pa.ArrowException, TypeError, ValueError):
+        for series in frame:
+            try:
+                series.to_arrow()
+            except (pa.ArrowException, TypeError, ValueError) as error:
+                raise DataError(
+                    f"the polars frame: column {series.name!r} has type {series.dtype}; expected"
+                    " numbers of at most 64 bits: cast the column, or drop it"
+                ) from error
+        raise
 
 
 def _arrow_source(name: str, table: Any) -> Source:
