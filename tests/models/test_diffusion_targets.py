@@ -1,4 +1,4 @@
-"""What a diffusion is trained on: the previous model's expectation, where it has one."""
+"""What a diffusion is trained on, and what it samples if its denoiser is right."""
 
 import jax
 import jax.numpy as jnp
@@ -52,3 +52,28 @@ def test_the_target_is_the_expected_return_behind_a_disturbed_one(discount):
 def test_elsewhere_the_target_is_the_drawn_return(discount):
     returns, _, _, clean = cases(discount)
     assert np.allclose(clean, returns, atol=1e-4)
+
+
+class TwoPeaks(DiffusionModel):
+    """The exact denoiser of 0.1 N(-2, 0.1²) + 0.9 N(1, 0.1²)."""
+
+    def denoise(self, context, returns, level):
+        means, variance = jnp.array([-2.0, 1.0]), 0.1**2
+        logits = jnp.log(jnp.array([0.1, 0.9]))
+        logits -= 0.5 * (returns - means) ** 2 / (variance + level**2)
+        expected = means + variance / (variance + level**2) * (returns - means)
+        return jnp.vdot(jax.nn.softmax(logits), expected)[None]
+
+
+def test_peaks_have_their_weights():
+    blank = Diffusion().build(Sizes(3, 1, 1, False, False), np.random.default_rng(0))
+    model = TwoPeaks(**vars(blank))
+    n = 40_000
+    uniforms = jnp.asarray(np.random.default_rng(1).uniform(1e-6, 1 - 1e-6, (n, 1)), jnp.float32)
+    context = model.condition(jnp.zeros(4))
+    drawn = np.asarray(jax.vmap(lambda u: model.draw(context, u))(uniforms))[:, 0]
+    # 4 standard errors, and 0.001 for the scale at which sampling starts.
+    assert abs((drawn < 0).mean() - 0.1) < 4 * np.sqrt(0.09 / n) + 0.001
+    for peak, part in ((-2, drawn[drawn < 0]), (1, drawn[drawn > 0])):
+        assert abs(part.mean() - peak) < 0.01
+        assert part.std() == pytest.approx(0.1, abs=0.02)

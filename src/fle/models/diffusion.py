@@ -209,7 +209,7 @@ class DiffusionModel(PooledModel, DensityModel):
             midway = denoised + ahead * (denoised - before)
             return (shrink * returns + (1 - shrink) * midway, denoised), None
 
-        start = START * ndtri(uniforms)
+        start = self._top(law) + START * ndtri(uniforms)
         rungs = (levels[:-1], shrinkage, ahead)
         (returns, _), _ = jax.lax.scan(step, (start, jnp.zeros_like(start)), rungs)
         return self.denoise(law, returns, levels[-1])
@@ -240,9 +240,17 @@ class DiffusionModel(PooledModel, DensityModel):
             max_steps=1000,
         )
         end, divergence = (value[0] for value in solution.ys)
-        normal = end / START
+        normal = (end - self._top(context)) / START
         size = self.return_dim * (np.log(START) + 0.5 * np.log(2 * np.pi))
         return divergence - 0.5 * jnp.sum(normal**2) - size
+
+    def _top(self, context: Float[Array, " hidden"]) -> Float[Array, " d"]:
+        """Where returns at the highest level are centred: at their mean, as noise hides all else.
+
+        Centred at zero, a mean of one would move a tenth of a standard deviation there, and with
+        it the weights of modes.
+        """
+        return self.denoise(context, jnp.zeros(self.return_dim), jnp.asarray(HIGHEST))
 
     def _raw(
         self,
