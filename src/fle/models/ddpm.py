@@ -12,9 +12,9 @@ from jaxtyping import Array, Float
 
 from fle.errors import ModelError
 from fle.models.base import FrameRule, NextLaws, Sizes, Tuning, moments_frame
-from fle.models.diffusion import PooledModel
 from fle.models.hyperparameters import Hyperparameters
 from fle.models.network import Network
+from fle.models.pooled import PooledModel
 
 
 class Disturbed(NamedTuple):

@@ -1,34 +1,20 @@
 """Conditional diffusion: a denoiser, a few-step sampler, and a density by the flow of its ODE."""
 
-from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from fle.errors import ModelError
-from fle.models.base import (
-    DensityModel,
-    FrameRule,
-    GradientModel,
-    NextLaws,
-    Sizes,
-    Transition,
-    Tuning,
-    draw_updates,
-    moments_frame,
-    next_laws,
-    pick,
-    pick_actions,
-    shifted_lattice,
-)
+from fle.models.base import DensityModel, FrameRule, NextLaws, Sizes, Tuning, moments_frame
 from fle.models.hyperparameters import Hyperparameters
 from fle.models.network import Network, fourier_features
+from fle.models.pooled import PooledModel
 
 # Noise levels in training are log-normal, as in Karras, Aittala, Aila, Laine (2022).
 LOG_LEVEL_MEAN, LOG_LEVEL_STD = -1.0, 1.4
@@ -41,77 +27,6 @@ SPACING = 7.0
 UNEVEN, LEAST_DISCOUNT = 0.05, 0.5
 POSITION_FREQUENCIES = (1.0, 2.0, 4.0)
 LEVEL_FREQUENCIES = (0.5, 1.0, 2.0)
-
-
-class Pool(NamedTuple):
-    """Draws of r + discount * y of one row, and the law that each y was drawn from."""
-
-    returns: Float[Array, "pool d"]
-    choices: Int[Array, " pool"]
-    update: NextLaws
-
-
-class PooledModel(GradientModel):
-    """A model that is costly to sample: each row gets a few draws of its target a stage.
-
-    At each use of a row, draws are picked from that pool and disturbed afresh.
-    """
-
-    pool: eqx.AbstractVar[int]
-    return_dim: eqx.AbstractVar[int]
-
-    @property
-    def prepare_noise_size(self) -> int:
-        """One number picks the actions, the rest draw the returns."""
-        return 1 + self.noise_size
-
-    @property
-    def target_noise_size(self) -> int:
-        """One number picks from the pool, one a level of noise, d make the noise."""
-        return 2 + self.return_dim
-
-    def prepare(self, previous: Self, transition: Transition) -> Pool:
-        """Draws of r + discount * y with a' ~ policy and y ~ previous(x', a')."""
-        update = next_laws(previous, transition)
-        noise = jnp.asarray(transition.noise)
-        choices = pick_actions(update, shifted_lattice(noise, self.pool))
-        return Pool(draw_updates(previous, update, noise, self.pool), choices, update)
-
-    def target(
-        self, previous: Self, prepared: Pool, uniforms: Float[Array, " noise"], draws: int
-    ) -> Any:
-        """Some of the pool, with noise of its own for each."""
-        points = shifted_lattice(uniforms, draws)
-        places = pick(jnp.arange(1.0, self.pool + 1), points[:, 0])
-        laws = jax.tree.map(lambda a: a[prepared.choices[places]], prepared.update.laws)
-
-        def disturb(returns: Array, law: Any, uniforms: Array) -> Any:
-            return self.disturbed(previous, prepared.update, returns, law, uniforms)
-
-        return jax.vmap(disturb)(prepared.returns[places], laws, points[:, 1:])
-
-    def loss(self, inputs: Float[Array, " inputs"], target: Any) -> Float[Array, ""]:
-        """Denoising loss, averaged over the draws."""
-        context = self.condition(inputs)
-        return jnp.mean(jax.vmap(lambda case: self.denoising_loss(context, case))(target))
-
-    @abstractmethod
-    def disturbed(
-        self,
-        previous: Self,
-        update: NextLaws,
-        returns: Float[Array, " d"],
-        law: Any,
-        uniforms: Float[Array, " noise"],
-    ) -> Any:
-        """One disturbed return, and what is to be recovered from it.
-
-        law: what the next return was drawn from, by the previous model.
-        """
-
-    @abstractmethod
-    def denoising_loss(self, context: Float[Array, " hidden"], case: Any) -> Float[Array, ""]:
-        """How well one disturbed return is recovered."""
 
 
 class Disturbed(NamedTuple):
