@@ -82,7 +82,8 @@ def check_model(options: argparse.Namespace) -> None:
     if model is not None and options.training:
         from fle.evaluation import Training
 
-        _checked(Training, options.training, "training")
+        given = _checked(Training, options.training, "training")
+        dataclasses.replace(Training.finite_horizon(), **given)
 
 
 def _model(options: argparse.Namespace) -> "ModelSpec | None":

@@ -64,9 +64,11 @@ WRITERS = {
     "arrow": lambda _, columns: pa.table(columns),
     "pandas": lambda _, columns: pd.DataFrame(dict(columns)),
     "polars": lambda _, columns: pl.DataFrame(dict(columns)),
+    "mapping": lambda _, columns: columns,
+}
+ALL_WRITERS = WRITERS | {
     "npz": lambda folder, columns: write_npz(folder / "log.npz", columns),
     "h5": lambda folder, columns: write_h5(folder / "log.h5", columns),
-    "mapping": lambda _, columns: columns,
 }
 
 

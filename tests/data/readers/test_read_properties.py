@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from reader_logs import WRITERS, log, write_csv
+from reader_logs import ALL_WRITERS, log, write_csv
 
 from fle.data import read, read_cache, write_cache
 from fle.errors import FLEError
@@ -56,12 +56,12 @@ def tables(draw):
     return {name: values[order] for name, values in columns.items()}, truth, order
 
 
-@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize("kind", ALL_WRITERS)
 @FAST
 @given(table=tables())
 def test_valid_tables_come_back(tmp_path, kind, table):
     columns, truth, order = table
-    data = quietly(WRITERS[kind](tmp_path, columns))
+    data = quietly(ALL_WRITERS[kind](tmp_path, columns))
     # Where each row of the data stood in the true order.
     places = order[data.source_rows]
     assert sorted(places) == list(range(len(order)))
@@ -78,7 +78,7 @@ def test_valid_tables_come_back(tmp_path, kind, table):
 NOT_NUMBERS = st.sampled_from([None, "left", float("nan"), float("inf"), "", [1.0], b"x", 2**70])
 
 
-@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize("kind", ALL_WRITERS)
 @FAST
 @given(data=st.data())
 def test_a_spoilt_cell_is_found(tmp_path, kind, data):
@@ -88,7 +88,7 @@ def test_a_spoilt_cell_is_found(tmp_path, kind, data):
     cells[row] = value
     columns = {**{other: values.tolist() for other, values in log().items()}, name: cells}
     try:
-        source = WRITERS[kind](tmp_path, columns)
+        source = ALL_WRITERS[kind](tmp_path, columns)
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
         return  # Such a file cannot be written.
     if value == 2**70 and name in ("observation.x", "reward"):
