@@ -258,12 +258,17 @@ def test_a_spoilt_number_is_found(tmp_path, storage, logged, data):
         quietly(tmp_path)
 
 
+def some_file(folder, storage, data):
+    """One of the files of random episodes, and its bytes."""
+    path = data.draw(st.sampled_from(written(folder, storage, data.draw(random_episodes()))))
+    return path, bytearray(path.read_bytes())
+
+
 @pytest.mark.parametrize("storage", STORAGES)
 @FAST
-@given(logged=random_episodes(), data=st.data())
-def test_a_torn_file_is_refused(tmp_path, storage, logged, data):
-    path = data.draw(st.sampled_from(written(tmp_path, storage, logged)))
-    content = path.read_bytes()
+@given(data=st.data())
+def test_a_torn_file_is_refused(tmp_path, storage, data):
+    path, content = some_file(tmp_path, storage, data)
     path.write_bytes(content[: data.draw(st.integers(0, len(content) - 1))])
     with pytest.raises(FLEError):
         quietly(tmp_path)
@@ -271,10 +276,9 @@ def test_a_torn_file_is_refused(tmp_path, storage, logged, data):
 
 @pytest.mark.parametrize("storage", STORAGES)
 @FAST
-@given(logged=random_episodes(), data=st.data())
-def test_a_flipped_bit_never_ends_in_a_crash(tmp_path, storage, logged, data):
-    path = data.draw(st.sampled_from(written(tmp_path, storage, logged)))
-    content = bytearray(path.read_bytes())
+@given(data=st.data())
+def test_a_flipped_bit_never_ends_in_a_crash(tmp_path, storage, data):
+    path, content = some_file(tmp_path, storage, data)
     content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     path.write_bytes(content)
     try:
