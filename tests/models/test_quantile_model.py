@@ -1,3 +1,4 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -5,7 +6,7 @@ from model_outputs import build, transition, with_outputs
 
 import fle
 from fle.errors import ModelError
-from fle.models.quantile import WeightedPoints
+from fle.models.quantile import WeightedPoints, pairwise_huber
 
 
 def test_huber_loss_by_hand():
@@ -17,6 +18,24 @@ def test_huber_loss_by_hand():
     model = with_outputs(build(fle.Quantile(quantiles=2, huber=1.0, hidden=())), [0.0, 2.0])
     target = WeightedPoints(jnp.asarray([0.5, 3.0]), jnp.asarray([0.4, 0.6]))
     assert float(model.loss(jnp.zeros(2), target)) == pytest.approx(0.3875 + 0.325, rel=1e-5)
+
+
+def test_derivative_is_that_of_the_loss_written_out():
+    generator = np.random.default_rng(0)
+    points, places = (jnp.asarray(generator.standard_normal(n)) for n in (7, 13))
+    weights = jnp.asarray(generator.dirichlet(np.ones(13)))
+    levels = (jnp.arange(7)[:, None] + 0.5) / 7
+
+    def written_out(points):
+        error = places - points[:, None]
+        size = jnp.abs(error)
+        huber = jnp.where(size <= 0.3, error**2 / 0.6, size - 0.15)
+        return jnp.sum(jnp.where(error < 0, 1 - levels, levels) * huber * weights)
+
+    expected = jax.value_and_grad(written_out)(points)
+    found = jax.value_and_grad(pairwise_huber)(points, WeightedPoints(places, weights), 0.3)
+    assert np.allclose(found[0], expected[0], rtol=1e-5)
+    assert np.allclose(found[1], expected[1], atol=1e-5)
 
 
 def test_target_holds_all_moved_points_of_all_actions():

@@ -1,9 +1,11 @@
 """Quantile-regression TD, the classic rival: scalar returns only."""
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Self
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, Self
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -27,6 +29,44 @@ class WeightedPoints(NamedTuple):
 
     points: Float[Array, " k"]
     weights: Float[Array, " k"]
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(2,))
+def pairwise_huber(
+    points: Float[Array, " quantiles"], target: WeightedPoints, huber: float
+) -> Float[Array, ""]:
+    """Quantile Huber loss, summed over the points, averaged over the target."""
+    return _loss_and_slopes(points, target, huber)[0]
+
+
+@pairwise_huber.defjvp
+def _(huber: float, values: Any, tangents: Any) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The target is data: only the points move."""
+    points, target = values
+    loss, slopes = _loss_and_slopes(points, target, huber)
+    return loss, slopes @ tangents[0]
+
+
+def _loss_and_slopes(
+    points: Float[Array, " quantiles"], target: WeightedPoints, huber: float
+) -> tuple[Float[Array, ""], Float[Array, " quantiles"]]:
+    """Loss and its derivative by the points in one pass over the target.
+
+    The table of all pairs is never held: it is far larger than the cache.
+    """
+    levels = (jnp.arange(points.size) + 0.5) / points.size
+
+    def add(sums: Any, point: Any) -> tuple[Any, None]:
+        losses, slopes = sums
+        place, weight = point
+        error = place - points
+        clipped = jnp.clip(error, -huber, huber)
+        slope = weight * jnp.where(error < 0, 1 - levels, levels) * clipped
+        return (losses + slope * (error - 0.5 * clipped), slopes - slope), None
+
+    start = (jnp.zeros_like(points), jnp.zeros_like(points))
+    (losses, slopes), _ = jax.lax.scan(add, start, tuple(target), unroll=5)
+    return jnp.sum(losses) / huber, slopes / huber
 
 
 class QuantileModel(GradientModel):
@@ -57,12 +97,7 @@ class QuantileModel(GradientModel):
 
     def loss(self, inputs: Float[Array, " inputs"], target: WeightedPoints) -> Float[Array, ""]:
         """Quantile Huber loss of every point against every target point."""
-        levels = (jnp.arange(self.quantiles) + 0.5) / self.quantiles
-        error = target.points[None, :] - self.network(inputs)[:, None]
-        size = jnp.abs(error)
-        smooth = jnp.where(size <= self.huber, 0.5 * error**2 / self.huber, size - 0.5 * self.huber)
-        tilt = jnp.where(error < 0, 1 - levels[:, None], levels[:, None])
-        return jnp.sum(tilt * smooth @ target.weights)
+        return pairwise_huber(self.network(inputs), target, self.huber)
 
     def draw(
         self, law: Float[Array, " quantiles"], uniforms: Float[Array, " noise"]
