@@ -196,7 +196,9 @@ def continue_rows(transitions: Transitions, warnings: list[str], *, overwrite: b
     if given is not None:
         return kept.take(rows)
     own, following = with_successors(observations, rows, overwrite=overwrite)
-    return replace(kept.take(rows, observations=own), next_observations=following)
+    none = np.zeros(len(rows), dtype=bool)
+    kept = kept.take(rows, observations=own, next_missing=none)
+    return replace(kept, next_observations=following)
 
 
 def _announce_dropped(missing: Array, warnings: list[str]) -> None:

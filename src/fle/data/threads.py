@@ -47,6 +47,16 @@ def gather(array: Array, rows: Array) -> Array:
     return result
 
 
+def _empty(shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
+    """Memory of Arrow, which keeps what was given back, where NumPy asks the system anew."""
+    size = shape[0] * shape[1] * dtype.itemsize
+    if size < MUCH:
+        return np.empty(shape, dtype)
+    import pyarrow as pa
+
+    return np.frombuffer(pa.allocate_buffer(size), dtype).reshape(shape)
+
+
 def by_column(array: Array) -> bool:
     """Whether the entries of a column lie next to each other, and those of a row do not."""
     return array.ndim == 2 and array.strides[0] == array.itemsize and array.shape[1] > 1
@@ -54,7 +64,7 @@ def by_column(array: Array) -> bool:
 
 def with_room(rows: int, width: int, dtype: type[np.generic]) -> Array:
     """An empty matrix, column by column, with memory for one more row, for `successors`."""
-    return np.empty((width, rows + 1), dtype=dtype).T[:rows]
+    return _empty((width, rows + 1), np.dtype(dtype)).T[:rows]
 
 
 def successors(array: Array, *, overwrite: bool) -> Array:
@@ -63,10 +73,12 @@ def successors(array: Array, *, overwrite: bool) -> Array:
     overwrite: the array is ours (see `with_room`), and nothing is copied if it has room.
     """
     base = array.base
-    if not overwrite or base is None or base.shape != (*array.shape[1:], len(array) + 1):
+    ours = overwrite and by_column(array)
+    if not ours or base is None or base.size != array.shape[1] * (len(array) + 1):
         return np.concatenate([array[1:], array[-1:]])
-    base[:, -1] = array[-1]
-    return base.T[1:]
+    columns = base.reshape(array.shape[1], len(array) + 1)
+    columns[:, -1] = array[-1]
+    return columns.T[1:]
 
 
 def with_successors(array: Array, rows: Array, *, overwrite: bool) -> tuple[Array, Array]:
@@ -76,7 +88,7 @@ def with_successors(array: Array, rows: Array, *, overwrite: bool) -> tuple[Arra
     """
     if not overwrite or not by_column(array):
         return gather(array, rows), gather(array, np.minimum(rows + 1, len(array) - 1))
-    following = np.empty((array.shape[1], len(rows)), dtype=array.dtype)
+    following = _empty((array.shape[1], len(rows)), array.dtype)
 
     def move(number: int) -> None:
         column = array[:, number]
