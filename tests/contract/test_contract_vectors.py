@@ -10,7 +10,8 @@ import fle
 MODELS = {
     "gmm": fle.GMM(hidden=SMALL),
     "autoregressive": fle.Autoregressive(hidden=SMALL),
-    "flow": fle.Flow(layers=3, knots=8, hidden=32, context=(32, 16)),
+    "flow": fle.Flow(hidden=32),
+    "coupling flow": fle.Flow("coupling", layers=3, knots=8, hidden=32, context=(32, 16)),
     "diffusion": fle.Diffusion(hidden=(64, 64), sampling_steps=32),
     "histogram": fle.Histogram(bins=20, hidden=SMALL),
     "categorical": fle.Categorical(atoms=21, hidden=SMALL),

@@ -51,10 +51,11 @@ def test_returns_of_the_first_step_are_those_of_the_second():
     [
         fle.GMM(hidden=(8,)),
         fle.Autoregressive(hidden=(8,)),
-        fle.Flow(hidden=8, context=(8, 4), layers=2),
+        fle.Flow(hidden=8),
+        fle.Flow("coupling", hidden=8, context=(8, 4), layers=2),
         fle.Diffusion(hidden=(8, 8), sampling_steps=4),
     ],
-    ids=["gmm", "autoregressive", "flow", "diffusion"],
+    ids=["gmm", "autoregressive", "flow", "coupling flow", "diffusion"],
 )
 def test_a_target_depends_on_the_previous_model_alone(spec):
     sizes = Sizes(3, 2, 2, False, True)

@@ -20,10 +20,8 @@ from fle.models.base import (
     moments_frame,
     pick,
 )
+from fle.models.conditionals import Conditionals
 from fle.models.hyperparameters import Hyperparameters
-from fle.models.network import Network, fourier_features
-
-FREQUENCIES = (1.0, 2.0, 4.0)
 
 
 class Components(NamedTuple):
@@ -44,32 +42,30 @@ class Law(NamedTuple):
 class AutoregressiveModel(LikelihoodModel):
     """p(z | x, a) = prod_j sum_k w_jk N(z_j; mu_jk, s_jk²), all given by (x, a) and z_1 .. z_j-1.
 
-    One network a coordinate. The earlier coordinates enter its first layer through waves of
-    several lengths, so that a sharp change along one coordinate can be followed by the next.
+    One network a coordinate.
     """
 
-    networks: tuple[Network, ...]
-    histories: tuple[Float[Array, "features hidden"], ...]
+    conditionals: Conditionals
+    return_dim: int = eqx.field(static=True)
     scale_floor: float = eqx.field(static=True)
 
     @property
     def noise_size(self) -> int:
         """Each coordinate picks a component and draws from it."""
-        return 2 * len(self.networks)
+        return 2 * self.return_dim
 
     def condition(self, inputs: Float[Array, " inputs"]) -> Law:
         """What can be said before the first coordinate is drawn."""
-        first, *others = (network.project(inputs) for network in self.networks)
-        return Law(_cumulated(self._components(0, first)), tuple(others))
+        first, *others = self.conditionals.project(inputs)
+        return Law(_cumulated(self._components(first, jnp.zeros(0))), tuple(others))
 
     def log_prob(
         self, inputs: Float[Array, " inputs"], returns: Float[Array, " d"]
     ) -> Float[Array, ""]:
         """The sum over coordinates of their conditional log densities."""
         total = jnp.zeros(())
-        for j, network in enumerate(self.networks):
-            projected = self._with_history(j, network.project(inputs), returns[:j])
-            logits, means, scales = self._components(j, projected)
+        for j, projected in enumerate(self.conditionals.project(inputs)):
+            logits, means, scales = self._components(projected, returns[:j])
             logs = logits - jnp.log(scales) - 0.5 * ((returns[j] - means) / scales) ** 2
             total += jax.nn.logsumexp(logs) - jax.nn.logsumexp(logits) - 0.5 * np.log(2 * np.pi)
         return total
@@ -78,21 +74,15 @@ class AutoregressiveModel(LikelihoodModel):
         """One coordinate after the other."""
         returns = _draw(law.first, uniforms[:2])[None]
         for j, projected in enumerate(law.others, start=1):
-            projected = self._with_history(j, projected, returns)
-            components = _cumulated(self._components(j, projected))
+            components = _cumulated(self._components(projected, returns))
             value = _draw(components, uniforms[2 * j : 2 * j + 2])
             returns = jnp.concatenate([returns, value[None]])
         return returns
 
-    def _with_history(
-        self, coordinate: int, projected: Float[Array, " hidden"], earlier: Float[Array, " j"]
-    ) -> Float[Array, " hidden"]:
-        if coordinate == 0:
-            return projected
-        return projected + fourier_features(earlier, FREQUENCIES) @ self.histories[coordinate - 1]
-
-    def _components(self, coordinate: int, projected: Float[Array, " hidden"]) -> Components:
-        outputs = self.networks[coordinate].finish(projected)
+    def _components(
+        self, projected: Float[Array, " hidden"], earlier: Float[Array, " j"]
+    ) -> Components:
+        outputs = self.conditionals.outputs(projected, earlier)
         location, spread, logits, offsets, scales = jnp.split(
             outputs, np.cumsum([1, 1, *[(outputs.size - 2) // 3] * 2])
         )
@@ -133,12 +123,5 @@ class Autoregressive(Hyperparameters):
         k = self.components
         spread_out = normal_quantile((np.arange(k) + 0.5) / k)
         bias = np.concatenate([np.zeros(2 + k), spread_out, np.zeros(k)])
-        networks = [
-            Network(sizes.inputs, self.hidden, bias, generator) for _ in range(sizes.returns)
-        ]
-        histories = []
-        for earlier in range(1, sizes.returns):
-            width = earlier * (1 + 2 * len(FREQUENCIES))
-            matrix = generator.standard_normal((width, self.hidden[0])) / np.sqrt(width)
-            histories.append(jnp.asarray(matrix, jnp.float32))
-        return AutoregressiveModel(tuple(networks), tuple(histories), self.scale_floor)
+        conditionals = Conditionals.build(sizes, self.hidden, bias, generator)
+        return AutoregressiveModel(conditionals, sizes.returns, self.scale_floor)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import equinox as eqx
 import jax
@@ -21,25 +21,26 @@ from fle.models.base import (
     moments_frame,
     shifted_lattice,
 )
+from fle.models.conditionals import Conditionals
 from fle.models.hyperparameters import Hyperparameters
 from fle.models.network import Network
 
 if TYPE_CHECKING:
     from flowjax.bijections import AbstractBijection
 
+    from fle.models.splines import Spline
+
 # Splines bend within this many standard deviations; beyond, they are the identity.
 INTERVAL = 4.0
 
 
 class FlowModel(LikelihoodModel):
-    """z = T(e; context(x, a)) with e standard normal and T a chain of monotone splines.
+    """z = T(e; x, a) with e standard normal and T made of monotone splines.
 
     Targets are blurred by `scale_floor` (in units of the return scale) before their likelihood is
     taken, so that a point mass becomes a narrow peak instead of an infinite density.
     """
 
-    context: Network
-    bijection: "AbstractBijection"
     return_dim: int = eqx.field(static=True)
     scale_floor: float = eqx.field(static=True)
 
@@ -52,6 +53,79 @@ class FlowModel(LikelihoodModel):
     def target_noise_size(self) -> int:
         """As for any density, and one number a coordinate for the blur."""
         return super().target_noise_size + self.return_dim
+
+    def target(
+        self,
+        previous: Self,
+        prepared: NextLaws,
+        uniforms: Float[Array, " noise"],
+        draws: int,
+    ) -> Float[Array, "draws d"]:
+        """Draws of r + discount * y, blurred."""
+        blur, uniforms = jnp.split(uniforms, [self.return_dim])
+        points = shifted_lattice(blur, draws)
+        returns = super().target(previous, prepared, uniforms, draws)
+        return returns + self.scale_floor * ndtri(points)
+
+
+class Law(NamedTuple):
+    """The first coordinate's spline, and what the other networks make of the input alone."""
+
+    first: Float[Array, " outputs"]
+    others: tuple[Float[Array, " hidden"], ...]
+
+
+class AutoregressiveFlowModel(FlowModel):
+    """z_j = location + scale * S(e_j), each a function of (x, a) and z_1 .. z_j-1."""
+
+    conditionals: Conditionals
+    knots: int = eqx.field(static=True)
+
+    def condition(self, inputs: Float[Array, " inputs"]) -> Law:
+        """What can be said before the first coordinate is drawn."""
+        first, *others = self.conditionals.project(inputs)
+        return Law(self.conditionals.outputs(first, jnp.zeros(0)), tuple(others))
+
+    def draw(self, law: Law, uniforms: Float[Array, " noise"]) -> Float[Array, " d"]:
+        """One coordinate after the other."""
+        normal = ndtri(uniforms)
+        returns, outputs = jnp.zeros(0), law.first
+        for j in range(self.return_dim):
+            if j > 0:
+                outputs = self.conditionals.outputs(law.others[j - 1], returns)
+            location, scale, spline = self._parts(outputs)
+            value = location + scale * spline.transform_and_log_det(normal[j])[0]
+            returns = jnp.concatenate([returns, value[None]])
+        return returns
+
+    def log_prob(
+        self, inputs: Float[Array, " inputs"], returns: Float[Array, " d"]
+    ) -> Float[Array, ""]:
+        """The sum over coordinates of their conditional log densities."""
+        total = jnp.zeros(())
+        for j, projected in enumerate(self.conditionals.project(inputs)):
+            outputs = self.conditionals.outputs(projected, returns[:j])
+            location, scale, spline = self._parts(outputs)
+            normal, log_det = spline.inverse_and_log_det((returns[j] - location) / scale)
+            total += log_det - jnp.log(scale) - 0.5 * normal**2 - 0.5 * np.log(2 * np.pi)
+        return total
+
+    def _parts(
+        self, outputs: Float[Array, " outputs"]
+    ) -> tuple[Float[Array, ""], Float[Array, ""], "Spline"]:
+        """Location, scale and spline; zeros stand for 0, 1 and the identity."""
+        import paramax
+
+        scale = jax.nn.softplus(outputs[1] + np.log(np.expm1(1 - self.scale_floor)))
+        spline = _spline_maker(self.knots)[0](outputs[2:])
+        return outputs[0], self.scale_floor + scale, paramax.unwrap(spline)
+
+
+class CouplingFlowModel(FlowModel):
+    """Splines in a chain, each of half of the coordinates given the other half."""
+
+    context: Network
+    bijection: "AbstractBijection"
 
     def condition(self, inputs: Float[Array, " inputs"]) -> Float[Array, " context"]:
         """What the splines are told of the input."""
@@ -70,19 +144,6 @@ class FlowModel(LikelihoodModel):
         normal, log_det = self._splines().inverse_and_log_det(returns, self.condition(inputs))
         return log_det - 0.5 * jnp.sum(normal**2) - 0.5 * self.return_dim * np.log(2 * np.pi)
 
-    def target(
-        self,
-        previous: Self,
-        prepared: NextLaws,
-        uniforms: Float[Array, " noise"],
-        draws: int,
-    ) -> Float[Array, "draws d"]:
-        """Draws of r + discount * y, blurred."""
-        blur, uniforms = jnp.split(uniforms, [self.return_dim])
-        points = shifted_lattice(blur, draws)
-        returns = super().target(previous, prepared, uniforms, draws)
-        return returns + self.scale_floor * ndtri(points)
-
     def _splines(self) -> "AbstractBijection":
         import paramax
 
@@ -93,27 +154,27 @@ class FlowModel(LikelihoodModel):
 class Flow(Hyperparameters):
     """Conditional normalising flow with an exact density.
 
-    kind: "coupling" transforms half of the coordinates given the others, which makes drawing and
-        density equally fast; "autoregressive" transforms each given those before it. A scalar
-        return has nothing to couple and is always autoregressive.
-    layers: number of transformations in the chain.
+    kind: "autoregressive" transforms each coordinate given those before it, in one pass a
+        coordinate; "coupling" transforms half of the coordinates given the others, several times. A
+        scalar return has nothing to couple and is always autoregressive.
     knots: knots of each spline.
     hidden: width of the two-layer networks that give the splines.
-    context: widths of the network that reads observation and action.
+    layers: number of transformations in the chain of "coupling".
+    context: for "coupling", widths of the network that reads observation and action.
     scale_floor: blur of the targets, as a share of the return scale.
     """
 
-    kind: Literal["coupling", "autoregressive"] = "coupling"
-    layers: int = 4
-    knots: int = 12
+    kind: Literal["coupling", "autoregressive"] = "autoregressive"
+    knots: int = 16
     hidden: int = 64
+    layers: int = 4
     context: tuple[int, ...] = (64, 32)
     scale_floor: float = 0.01
 
     name: ClassVar[str] = "flow"
     standardised: ClassVar[bool] = True
     frame: ClassVar[FrameRule] = staticmethod(moments_frame)
-    tuning: ClassVar[Tuning] = Tuning(steps=0.75, learning_rate=0.3, batch_size=0.5, draws=2)
+    tuning: ClassVar[Tuning] = Tuning(steps=0.75, learning_rate=0.5, batch_size=0.5, draws=2)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -122,41 +183,60 @@ class Flow(Hyperparameters):
 
     def build(self, sizes: Sizes, generator: np.random.Generator) -> FlowModel:
         """A flow that starts out near the identity, that is, as a standard normal."""
+        try:
+            _, parameters = _spline_maker(self.knots)
+        except ImportError as error:
+            raise ModelError(
+                "Flow needs FlowJAX, which is not installed: pip install 'fle[flows]'."
+            ) from error
+        if self.kind == "autoregressive" or sizes.returns == 1:
+            hidden, bias = (self.hidden, self.hidden), np.zeros(2 + parameters)
+            conditionals = Conditionals.build(sizes, hidden, bias, generator)
+            return AutoregressiveFlowModel(
+                sizes.returns, self.scale_floor, conditionals, self.knots
+            )
         seed = int(generator.integers(2**32))
-        arrays = eqx.filter(_bijection(self, sizes, seed), eqx.is_array)
+        arrays = eqx.filter(_coupling(self, sizes, seed), eqx.is_array)
         bijection = eqx.combine(arrays, _functions(self, sizes))
         context = Network(sizes.inputs, self.context[:-1], np.zeros(self.context[-1]), generator)
-        return FlowModel(context, bijection, sizes.returns, self.scale_floor)
+        return CouplingFlowModel(sizes.returns, self.scale_floor, context, bijection)
 
 
-def _bijection(spec: Flow, sizes: Sizes, seed: int) -> "AbstractBijection":
-    try:
-        from flowjax.distributions import StandardNormal
-        from flowjax.flows import coupling_flow, masked_autoregressive_flow
+@lru_cache(maxsize=64)
+def _spline_maker(knots: int) -> tuple[Any, int]:
+    """A function from parameters to splines, where zeros give the identity, and their number."""
+    from flowjax.utils import get_ravelled_pytree_constructor
 
-        from fle.models.splines import Spline
-    except ImportError as error:
-        raise ModelError(
-            "Flow needs FlowJAX, which is not installed: pip install 'fle[flows]'."
-        ) from error
-    coupled = spec.kind == "coupling" and sizes.returns > 1
-    make = coupling_flow if coupled else masked_autoregressive_flow
-    return make(
+    from fle.models.splines import Spline
+
+    # Asked for first within a function being compiled, its constants would be that function's.
+    with jax.ensure_compile_time_eval():
+        spline = Spline(knots=knots, interval=INTERVAL)
+        return get_ravelled_pytree_constructor(spline, eqx.is_inexact_array)
+
+
+def _coupling(spec: Flow, sizes: Sizes, seed: int) -> "AbstractBijection":
+    from flowjax.distributions import StandardNormal
+    from flowjax.flows import coupling_flow
+
+    from fle.models.splines import Spline
+
+    return coupling_flow(
         jax.random.key(seed),
         base_dist=StandardNormal((sizes.returns,)),  # type: ignore[call-arg]
         transformer=Spline(knots=spec.knots, interval=INTERVAL),
         cond_dim=spec.context[-1],
-        flow_layers=spec.layers if sizes.returns > 1 else 1,
+        flow_layers=spec.layers,
         nn_width=spec.hidden,
         nn_depth=2,
         nn_activation=jax.nn.silu,
-        invert=not coupled,
+        invert=False,
     ).bijection
 
 
 @lru_cache(maxsize=64)
 def _functions(spec: Flow, sizes: Sizes) -> Any:
-    """The functions within a flow, the same objects for equal flows: compiled code is found again
+    """The functions within a chain, the same objects for equal flows: compiled code is found again
     only by them.
     """
-    return eqx.filter(_bijection(spec, sizes, 0), eqx.is_array, inverse=True)
+    return eqx.filter(_coupling(spec, sizes, 0), eqx.is_array, inverse=True)
