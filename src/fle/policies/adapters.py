@@ -87,8 +87,8 @@ def from_stable_baselines3(model: Any, *, actions: Actions = "drawn") -> Policy:
 def from_d3rlpy(policy: Any, *, actions: Actions = "drawn") -> Policy:
     """A d3rlpy algorithm: draws of `sample_action`, or with `actions="greedy"` of `predict`.
 
-    A method that has no distribution, such as DQN or behaviour cloning, must be asked for its
-    greedy action.
+    Methods without a distribution, such as DQN, answer `sample_action` with their greedy action, or
+    not at all; then ask for the greedy one.
     """
     _check_actions(actions)
     if actions == "greedy":
