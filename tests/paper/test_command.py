@@ -98,9 +98,10 @@ def test_an_interrupted_reproduction_goes_on(performed, tmp_path, monkeypatch, c
 
 
 def test_runs_are_made_at_the_same_time_and_stop_together(performed, tmp_path, monkeypatch):
-    both = threading.Barrier(2, timeout=60)
+    both, begun = threading.Barrier(2, timeout=60), []
 
     def interrupted(key, setting, progress):
+        begun.append(key)
         both.wait()
         if key.method == "categorical":
             raise KeyboardInterrupt
@@ -113,6 +114,7 @@ def test_runs_are_made_at_the_same_time_and_stop_together(performed, tmp_path, m
     monkeypatch.setattr(runs, "perform", interrupted)
     arguments = ("2d", "--quick", "--jobs", "2", "--out", str(tmp_path))
     assert reproduce(*arguments) == command.INTERRUPTED
+    assert len(begun) == 2
     assert not list((tmp_path / "runs-quick").glob("*_seed*.json"))
 
 

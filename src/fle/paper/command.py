@@ -122,9 +122,16 @@ def _fill(store: Any, keys: Sequence[Any], studies: Sequence[str], jobs: int) ->
         print(f"{len(keys) - len(todo)} of {len(keys)} runs are there already.", file=sys.stderr)
 
     def make(number: int) -> None:
-        run = bar.begin(number, todo[number].label)
-        store.make(todo[number], perform, run)
-        bar.end(run)
+        # A run that failed or was interrupted leaves a thread free before the others are called off.
+        if bar.stopped:
+            return
+        try:
+            run = bar.begin(number, todo[number].label)
+            store.make(todo[number], perform, run)
+            bar.end(run)
+        except BaseException:
+            bar.stop()
+            raise
 
     try:
         # Threads, so that the runs of a method share compiled code; a fit leaves Python alone.
