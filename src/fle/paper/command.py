@@ -122,7 +122,7 @@ def _fill(store: Any, keys: Sequence[Any], studies: Sequence[str], jobs: int) ->
         print(f"{len(keys) - len(todo)} of {len(keys)} runs are there already.", file=sys.stderr)
 
     def make(number: int) -> None:
-        # A run that failed or was interrupted leaves a thread free before the others are called off.
+        # A run that failed leaves its thread free before the others are called off.
         if bar.stopped:
             return
         try:
