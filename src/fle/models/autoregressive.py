@@ -109,7 +109,7 @@ class Autoregressive(Hyperparameters):
     scale_floor: least standard deviation of a component, as a share of the return scale.
     """
 
-    components: int = 16
+    components: int = 24
     hidden: tuple[int, ...] = (64, 64)
     scale_floor: float = 0.01
 
