@@ -11,7 +11,7 @@ MODELS = {
     "gmm": fle.GMM(hidden=SMALL),
     "autoregressive": fle.Autoregressive(hidden=SMALL),
     "flow": fle.Flow(hidden=32),
-    "coupling flow": fle.Flow("coupling", layers=3, knots=8, hidden=32, context=(32, 16)),
+    "coupling flow": fle.Flow("coupling", layers=2, knots=8, hidden=16, context=(16, 8)),
     "diffusion": fle.Diffusion(hidden=(64, 64), sampling_steps=32),
     "histogram": fle.Histogram(bins=20, hidden=SMALL),
     "categorical": fle.Categorical(atoms=21, hidden=SMALL),
