@@ -191,13 +191,19 @@ def continue_rows(transitions: Transitions, warnings: list[str], *, overwrite: b
     _announce_dropped(missing, warnings)
     rows = np.flatnonzero(~missing)
     # The row before a dropped one is now the last of its episode, cut off in the same sense.
-    before = np.concatenate([missing[1:], [False]]) & ~ends_episode(episodes)
-    kept = replace(transitions, truncations=transitions.truncations | before)
+    before = np.flatnonzero(missing[1:] & (episodes[1:] == episodes[:-1]))
+    truncations = transitions.truncations.copy()
+    truncations[before] = True
+    kept = replace(transitions, truncations=truncations)
     if given is not None:
         return kept.take(rows)
     own, following = with_successors(observations, rows, overwrite=overwrite)
     none = np.zeros(len(rows), dtype=bool)
-    kept = kept.take(rows, observations=own, next_missing=none)
+    taken = {"observations": own, "next_missing": none}
+    source = kept.source_rows
+    if holds_throughout(lambda part: source[part] == np.arange(part.start, part.stop), len(source)):
+        taken["source_rows"] = rows
+    kept = kept.take(rows, **taken)
     return replace(kept, next_observations=following)
 
 
