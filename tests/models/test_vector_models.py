@@ -7,7 +7,7 @@ import numpy as np
 import paramax
 import pytest
 from flowjax.bijections import RationalQuadraticSpline
-from model_outputs import build
+from model_outputs import build, transition
 from scipy import stats
 
 import fle
@@ -145,3 +145,25 @@ def test_the_spline_equals_that_of_flowjax():
 def test_an_unknown_kind_of_flow():
     with pytest.raises(fle.FLEError, match="coupling"):
         fle.Flow(kind="planar")
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_loss_of_a_batch_is_the_mean_over_its_rows(name):
+    model = shaken(SPECS[name], 2)
+    rows, draws = 5, 3
+    generator = np.random.default_rng(2)
+    inputs = jnp.asarray(generator.standard_normal((rows, 2)), jnp.float32)
+    row = transition([0.2, -0.4], 0.9)._replace(
+        noise=jnp.asarray(generator.uniform(size=model.prepare_noise_size), jnp.float32)
+    )
+    uniforms = jnp.asarray(generator.uniform(size=(rows, model.target_noise_size)), jnp.float32)
+
+    @eqx.filter_jit
+    def both(model):
+        prepared = model.prepare(model, row)
+        targets = jax.vmap(lambda u: model.target(model, prepared, u, draws))(uniforms)
+        return jax.vmap(model.loss)(inputs, targets), model.batch_loss(inputs, targets)
+
+    losses, together = both(model)
+    assert np.ptp(losses) > 0.01
+    assert float(together) == pytest.approx(float(losses.mean()), rel=1e-5)

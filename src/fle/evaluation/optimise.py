@@ -107,8 +107,7 @@ def train_stage(
         table = update.prepare_in_blocks(stage_rows, number * batch_size, table_key)
 
     def batch_loss(parameters: Float[Array, " p"], inputs: Any, targets: Any) -> Any:
-        current = with_parameters(model, parameters)
-        return jnp.mean(jax.vmap(current.loss)(inputs, targets))
+        return with_parameters(model, parameters).batch_loss(inputs, targets)
 
     def step(state: TrainingState, block: Any) -> tuple[TrainingState, Any]:
         inputs, targets, learning_rate, average_rate = block
@@ -216,7 +215,7 @@ def mean_loss(update: Update, index: Int[Array, " k"], key: PRNGKeyArray) -> Flo
     prepared = update.prepare(index, prepare_key, thin=True)
     targets = update.targets(prepared, index.shape[0], target_key)
     inputs = row_inputs(update.rows, index, update.sizes)
-    return jnp.mean(jax.vmap(update.model.loss)(inputs, targets))
+    return update.model.batch_loss(inputs, targets)
 
 
 @eqx.filter_jit

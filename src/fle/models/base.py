@@ -132,6 +132,10 @@ class GradientModel(ReturnModel):
     def loss(self, inputs: Float[Array, " inputs"], target: Any) -> Float[Array, ""]:
         """The loss of one row against its Bellman target."""
 
+    def batch_loss(self, inputs: Float[Array, "rows inputs"], targets: Any) -> Float[Array, ""]:
+        """The mean loss of a batch, where there is a faster way than row by row."""
+        return jnp.mean(jax.vmap(self.loss)(inputs, targets))
+
 
 class NextLaws(NamedTuple):
     """The laws of the next return, one for each candidate action, and the update to apply."""
@@ -165,6 +169,23 @@ class LikelihoodModel(GradientModel, DensityModel):
     ) -> Float[Array, ""]:
         """Negative log likelihood, averaged over the draws."""
         return -jnp.mean(jax.vmap(lambda z: self.log_prob(inputs, z))(target))
+
+
+def mean_over_draws(
+    known: Callable[[Float[Array, " inputs"]], Any],
+    value: Callable[[Any, Any], Float[Array, ""]],
+    inputs: Float[Array, "rows inputs"],
+    draws: Any,
+) -> Float[Array, ""]:
+    """The mean of `value(known(x), z)` over all rows x and all draws z of a row, which is an axis.
+
+    Rows and draws are one axis to the networks within `value`. Products with weights are slow to
+    differentiate where there are two.
+    """
+    number = jax.tree.leaves(draws)[0].shape[1]
+    repeated = jax.tree.map(lambda a: jnp.repeat(a, number, axis=0), jax.vmap(known)(inputs))
+    flat = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), draws)
+    return jnp.mean(jax.vmap(value)(repeated, flat))
 
 
 class ExactModel(ReturnModel):

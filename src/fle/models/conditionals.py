@@ -1,20 +1,21 @@
-"""Networks of an autoregressive model: one a coordinate, told of the coordinates before it."""
+"""Models that describe one coordinate of the return after the other, by one network each."""
 
-from typing import Self
+from abc import abstractmethod
+from typing import Any, ClassVar, NamedTuple, Self
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from fle.models.base import Sizes
+from fle.models.base import LikelihoodModel, Sizes, mean_over_draws
 from fle.models.network import Network, fourier_features
 
 FREQUENCIES = (1.0, 2.0, 4.0)
 
 
 class Conditionals(eqx.Module):
-    """What a model says of each coordinate of the return, given (x, a) and the earlier coordinates.
+    """What networks say of each coordinate of the return, given (x, a) and the earlier coordinates.
 
     These enter a network's first layer through waves of several lengths, so that a sharp change
     along one coordinate can be followed by the next.
@@ -42,16 +43,92 @@ class Conditionals(eqx.Module):
             histories.append(jnp.asarray(matrix, jnp.float32))
         return cls(tuple(networks), tuple(histories))
 
-    def project(self, inputs: Float[Array, " inputs"]) -> tuple[Float[Array, " hidden"], ...]:
-        """What each network makes of the input alone."""
-        return tuple(network.project(inputs) for network in self.networks)
+    def first(self, inputs: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
+        """Outputs of the first network, which knows no other coordinate."""
+        return self.networks[0](inputs)
+
+    def projected(self, inputs: Float[Array, " inputs"]) -> tuple[Float[Array, " hidden"], ...]:
+        """What each of the other networks makes of the input alone."""
+        return tuple(network.project(inputs) for network in self.networks[1:])
 
     def outputs(
         self, projected: Float[Array, " hidden"], earlier: Float[Array, " j"]
     ) -> Float[Array, " outputs"]:
         """Of the network that comes after the earlier coordinates."""
         coordinate = earlier.size
-        if coordinate > 0:
-            waves = fourier_features(earlier, FREQUENCIES)
-            projected = projected + waves @ self.histories[coordinate - 1]
-        return self.networks[coordinate].finish(projected)
+        waves = fourier_features(earlier, FREQUENCIES) @ self.histories[coordinate - 1]
+        return self.networks[coordinate].finish(projected + waves)
+
+
+class Known(NamedTuple):
+    """What is known before any coordinate is: the first one's law, and the others' beginnings."""
+
+    first: Any
+    others: tuple[Float[Array, " hidden"], ...]
+
+
+class TriangularModel(LikelihoodModel):
+    """p(z | x, a) = prod_j p(z_j | x, a, z_1 .. z_j-1), where a network gives each factor."""
+
+    conditionals: eqx.AbstractVar[Conditionals]
+
+    # Uniform numbers that `draw_one` consumes.
+    noise_a_coordinate: ClassVar[int]
+
+    @abstractmethod
+    def law(self, outputs: Float[Array, " outputs"]) -> Any:
+        """The law of one coordinate, from the outputs of its network."""
+
+    @abstractmethod
+    def log_prob_of_one(self, law: Any, value: Float[Array, ""]) -> Float[Array, ""]:
+        """Log density of one coordinate."""
+
+    @abstractmethod
+    def draw_one(self, law: Any, uniforms: Float[Array, " noise"]) -> Float[Array, ""]:
+        """One coordinate, from its law as `ready` made it."""
+
+    def ready(self, law: Any) -> Any:
+        """The law in the form that `draw_one` needs."""
+        return law
+
+    @property
+    def noise_size(self) -> int:
+        """As many numbers for each coordinate."""
+        return self.noise_a_coordinate * len(self.conditionals.networks)
+
+    def condition(self, inputs: Float[Array, " inputs"]) -> Known:
+        """What can be said before the first coordinate is drawn."""
+        known = self._known(inputs)
+        return known._replace(first=self.ready(known.first))
+
+    def draw(self, law: Known, uniforms: Float[Array, " noise"]) -> Float[Array, " d"]:
+        """One coordinate after the other."""
+        noise = uniforms.reshape(-1, self.noise_a_coordinate)
+        returns = self.draw_one(law.first, noise[0])[None]
+        for projected, numbers in zip(law.others, noise[1:], strict=True):
+            following = self.ready(self.law(self.conditionals.outputs(projected, returns)))
+            returns = jnp.append(returns, self.draw_one(following, numbers))
+        return returns
+
+    def log_prob(
+        self, inputs: Float[Array, " inputs"], returns: Float[Array, " d"]
+    ) -> Float[Array, ""]:
+        """The sum over coordinates of their conditional log densities."""
+        return self._log_density(self._known(inputs), returns)
+
+    def batch_loss(
+        self, inputs: Float[Array, "rows inputs"], targets: Float[Array, "rows draws d"]
+    ) -> Float[Array, ""]:
+        """Negative log likelihood, averaged over all rows and draws."""
+        return -mean_over_draws(self._known, self._log_density, inputs, targets)
+
+    def _known(self, inputs: Float[Array, " inputs"]) -> Known:
+        conditionals = self.conditionals
+        return Known(self.law(conditionals.first(inputs)), conditionals.projected(inputs))
+
+    def _log_density(self, known: Known, returns: Float[Array, " d"]) -> Float[Array, ""]:
+        total = self.log_prob_of_one(known.first, returns[0])
+        for j, projected in enumerate(known.others, start=1):
+            law = self.law(self.conditionals.outputs(projected, returns[:j]))
+            total += self.log_prob_of_one(law, returns[j])
+        return total

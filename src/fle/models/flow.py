@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import equinox as eqx
 import jax
@@ -21,7 +21,7 @@ from fle.models.base import (
     moments_frame,
     shifted_lattice,
 )
-from fle.models.conditionals import Conditionals
+from fle.models.conditionals import Conditionals, TriangularModel
 from fle.models.hyperparameters import Hyperparameters
 from fle.models.network import Network
 
@@ -68,47 +68,32 @@ class FlowModel(LikelihoodModel):
         return returns + self.scale_floor * ndtri(points)
 
 
-class Law(NamedTuple):
-    """The first coordinate's spline, and what the other networks make of the input alone."""
-
-    first: Float[Array, " outputs"]
-    others: tuple[Float[Array, " hidden"], ...]
-
-
-class AutoregressiveFlowModel(FlowModel):
+class AutoregressiveFlowModel(TriangularModel, FlowModel):
     """z_j = location + scale * S(e_j), each a function of (x, a) and z_1 .. z_j-1."""
 
     conditionals: Conditionals
     knots: int = eqx.field(static=True)
 
-    def condition(self, inputs: Float[Array, " inputs"]) -> Law:
-        """What can be said before the first coordinate is drawn."""
-        first, *others = self.conditionals.project(inputs)
-        return Law(self.conditionals.outputs(first, jnp.zeros(0)), tuple(others))
+    noise_a_coordinate: ClassVar[int] = 1
 
-    def draw(self, law: Law, uniforms: Float[Array, " noise"]) -> Float[Array, " d"]:
-        """One coordinate after the other."""
-        normal = ndtri(uniforms)
-        returns, outputs = jnp.zeros(0), law.first
-        for j in range(self.return_dim):
-            if j > 0:
-                outputs = self.conditionals.outputs(law.others[j - 1], returns)
-            location, scale, spline = self._parts(outputs)
-            value = location + scale * spline.transform_and_log_det(normal[j])[0]
-            returns = jnp.concatenate([returns, value[None]])
-        return returns
+    def law(self, outputs: Float[Array, " outputs"]) -> Float[Array, " outputs"]:
+        """As parameters, which are fewer than what a spline is made of."""
+        return outputs
 
-    def log_prob(
-        self, inputs: Float[Array, " inputs"], returns: Float[Array, " d"]
+    def log_prob_of_one(
+        self, law: Float[Array, " outputs"], value: Float[Array, ""]
     ) -> Float[Array, ""]:
-        """The sum over coordinates of their conditional log densities."""
-        total = jnp.zeros(())
-        for j, projected in enumerate(self.conditionals.project(inputs)):
-            outputs = self.conditionals.outputs(projected, returns[:j])
-            location, scale, spline = self._parts(outputs)
-            normal, log_det = spline.inverse_and_log_det((returns[j] - location) / scale)
-            total += log_det - jnp.log(scale) - 0.5 * normal**2 - 0.5 * np.log(2 * np.pi)
-        return total
+        """Change of variables."""
+        location, scale, spline = self._parts(law)
+        normal, log_det = spline.inverse_and_log_det((value - location) / scale)
+        return log_det - jnp.log(scale) - 0.5 * normal**2 - 0.5 * np.log(2 * np.pi)
+
+    def draw_one(
+        self, law: Float[Array, " outputs"], uniforms: Float[Array, " 1"]
+    ) -> Float[Array, ""]:
+        """The spline's image of a standard normal."""
+        location, scale, spline = self._parts(law)
+        return location + scale * spline.transform_and_log_det(ndtri(uniforms[0]))[0]
 
     def _parts(
         self, outputs: Float[Array, " outputs"]

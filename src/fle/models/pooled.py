@@ -13,6 +13,7 @@ from fle.models.base import (
     NextLaws,
     Transition,
     draw_updates,
+    mean_over_draws,
     next_laws,
     pick,
     pick_actions,
@@ -71,6 +72,10 @@ class PooledModel(GradientModel):
         """Denoising loss, averaged over the draws."""
         context = self.condition(inputs)
         return jnp.mean(jax.vmap(lambda case: self.denoising_loss(context, case))(target))
+
+    def batch_loss(self, inputs: Float[Array, "rows inputs"], targets: Any) -> Float[Array, ""]:
+        """Denoising loss, averaged over all rows and draws."""
+        return mean_over_draws(self.condition, self.denoising_loss, inputs, targets)
 
     @abstractmethod
     def disturbed(
