@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import equinox as eqx
 import jax
@@ -68,6 +68,14 @@ class FlowModel(LikelihoodModel):
         return returns + self.scale_floor * ndtri(points)
 
 
+class Parts(NamedTuple):
+    """What turns a standard normal into one coordinate."""
+
+    location: Float[Array, ""]
+    scale: Float[Array, ""]
+    spline: "Spline"
+
+
 class AutoregressiveFlowModel(TriangularModel, FlowModel):
     """z_j = location + scale * S(e_j), each a function of (x, a) and z_1 .. z_j-1."""
 
@@ -76,34 +84,23 @@ class AutoregressiveFlowModel(TriangularModel, FlowModel):
 
     noise_a_coordinate: ClassVar[int] = 1
 
-    def law(self, outputs: Float[Array, " outputs"]) -> Float[Array, " outputs"]:
-        """As parameters, which are fewer than what a spline is made of."""
-        return outputs
-
-    def log_prob_of_one(
-        self, law: Float[Array, " outputs"], value: Float[Array, ""]
-    ) -> Float[Array, ""]:
-        """Change of variables."""
-        location, scale, spline = self._parts(law)
-        normal, log_det = spline.inverse_and_log_det((value - location) / scale)
-        return log_det - jnp.log(scale) - 0.5 * normal**2 - 0.5 * np.log(2 * np.pi)
-
-    def draw_one(
-        self, law: Float[Array, " outputs"], uniforms: Float[Array, " 1"]
-    ) -> Float[Array, ""]:
-        """The spline's image of a standard normal."""
-        location, scale, spline = self._parts(law)
-        return location + scale * spline.transform_and_log_det(ndtri(uniforms[0]))[0]
-
-    def _parts(
-        self, outputs: Float[Array, " outputs"]
-    ) -> tuple[Float[Array, ""], Float[Array, ""], "Spline"]:
+    def law(self, outputs: Float[Array, " outputs"]) -> Parts:
         """Location, scale and spline; zeros stand for 0, 1 and the identity."""
         import paramax
 
         scale = jax.nn.softplus(outputs[1] + np.log(np.expm1(1 - self.scale_floor)))
         spline = _spline_maker(self.knots)[0](outputs[2:])
-        return outputs[0], self.scale_floor + scale, paramax.unwrap(spline)
+        return Parts(outputs[0], self.scale_floor + scale, paramax.unwrap(spline))
+
+    def log_prob_of_one(self, law: Parts, value: Float[Array, ""]) -> Float[Array, ""]:
+        """Change of variables."""
+        normal, log_det = law.spline.inverse_and_log_det((value - law.location) / law.scale)
+        return log_det - jnp.log(law.scale) - 0.5 * normal**2 - 0.5 * np.log(2 * np.pi)
+
+    def draw_one(self, law: Parts, uniforms: Float[Array, " 1"]) -> Float[Array, ""]:
+        """The image of a standard normal."""
+        bent, _ = law.spline.transform_and_log_det(ndtri(uniforms[0]))
+        return law.location + law.scale * bent
 
 
 class CouplingFlowModel(FlowModel):
