@@ -27,6 +27,7 @@ from environment import describe
 from fle.evaluation.bellman import WEIGHT_DECAYS
 from fle.evaluation.encoding import Encoder, Fitted, Frame
 from fle.evaluation.optimise import initial_state, train_stage
+from fle.models.base import Tuning
 from fle.policies import tabulate_for_data
 from fle.tasks import CombinationLock
 
@@ -34,12 +35,16 @@ HERE = Path(__file__).parent
 TORCH_ENVIRONMENT = HERE.parent / ".venv-torch"
 TORCH_PACKAGES = ["torch==2.13.0", "numpy"]
 
-SPECS = (fle.GMM(), fle.Histogram(), fle.Gaussian(), fle.Categorical(), fle.Quantile())
-TRAINING = fle.Training.finite_horizon()
+GMM = fle.GMM()
+SPECS = (GMM, fle.Histogram(), fle.Gaussian(), fle.Categorical(), fle.Quantile())
 ROWS_A_STAGE = 20_000
 STEP = 10
 MOST_PRODUCTS = 3.0
 LEAST_SPEEDUP = 10.0
+
+
+def default_training(spec: fle.models.ModelSpec) -> fle.Training:
+    return fle.Training.finite_horizon().tuned(getattr(spec, "tuning", Tuning()))
 
 
 class Lock:
@@ -58,28 +63,28 @@ class Lock:
 def stage_runner(spec: fle.models.ModelSpec, lock: Lock) -> Callable[[], object]:
     """A function that trains one stage and waits for the result."""
     generator = np.random.default_rng(0)
-    model = spec.build(lock.encoder.sizes, generator)
+    model, training = spec.build(lock.encoder.sizes, generator), default_training(spec)
     frame = Frame(jnp.zeros(1), jnp.ones(1))
-    passes = -(-TRAINING.steps * TRAINING.batch_size // ROWS_A_STAGE)
+    passes = -(-training.steps * training.batch_size // ROWS_A_STAGE)
 
     def run() -> object:
         order = np.concatenate([generator.permutation(ROWS_A_STAGE) for _ in range(passes)])
-        order = order[: TRAINING.steps * TRAINING.batch_size].astype(np.int32)
+        order = order[: training.steps * training.batch_size].astype(np.int32)
         result = train_stage(
             model=model,
             state=initial_state(model),
             previous=Fitted(model, frame),
             frame=frame,
             rows=lock.rows,
-            batches=jnp.asarray(order.reshape(TRAINING.steps, TRAINING.batch_size)),
+            batches=jnp.asarray(order.reshape(training.steps, training.batch_size)),
             stage_rows=lock.stage_rows,
-            learning_rates=TRAINING.learning_rates(0, 1),
-            average_rates=TRAINING.average_rates(),
+            learning_rates=training.learning_rates(0, 1),
+            average_rates=training.average_rates(),
             discount=jnp.float32(1.0),
             weight_decay=jnp.float32(WEIGHT_DECAYS[0]),
             key=jax.random.key(0),
             sizes=lock.encoder.sizes,
-            draws=TRAINING.draws,
+            draws=training.draws,
         )
         return jax.block_until_ready(result)
 
@@ -117,17 +122,17 @@ def bare_products(weights, previous, inputs, next_inputs, *, steps):
 
 def products_runner(spec: fle.models.ModelSpec, lock: Lock) -> Callable[[], object]:
     """A function that computes the matrix products of one stage."""
-    generator = np.random.default_rng(1)
+    generator, training = np.random.default_rng(1), default_training(spec)
     shapes = [w.shape for w in spec.build(lock.encoder.sizes, generator).network.weights]
 
     def random(rows: int, columns: int) -> jax.Array:
         values = generator.standard_normal((rows, columns)) / np.sqrt(columns)
         return jnp.asarray(values, jnp.float32)
 
-    batch = (TRAINING.batch_size, lock.encoder.sizes.inputs)
+    batch = (training.batch_size, lock.encoder.sizes.inputs)
     arguments = [[random(*shape) for shape in shapes] for _ in range(2)]
     arguments += [random(*batch), random(*batch)]
-    compiled = bare_products.lower(*arguments, steps=TRAINING.steps).compile()
+    compiled = bare_products.lower(*arguments, steps=training.steps).compile()
     expected = 4 * len(shapes) - 1
     found = compiled.as_text().count(" dot(")
     if found != expected:
@@ -139,12 +144,13 @@ class EagerLoop:
     """The eager GMM in its own process, idle between measurements."""
 
     def __init__(self, python: Path, lock: Lock, steps: int):
+        training = default_training(GMM)
         shapes = {
             "rows": ROWS_A_STAGE,
             "observation": lock.encoder.sizes.observation,
             "candidates": lock.candidates,
-            "batch-size": TRAINING.batch_size,
-            "draws": TRAINING.draws,
+            "batch-size": training.batch_size,
+            "draws": training.draws,
             "steps": steps,
         }
         options = [f"--{name}={value}" for name, value in shapes.items()]
@@ -193,12 +199,12 @@ def _has_torch(python: Path) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def milliseconds_a_step(run: Callable[[], object]) -> list[float]:
+def milliseconds_a_step(run: Callable[[], object], steps: int) -> list[float]:
     """Time of one step, by the clock and of the processor."""
     wall, processor = time.perf_counter(), time.process_time()
     run()
     elapsed = [time.perf_counter() - wall, time.process_time() - processor]
-    return [1e3 * seconds / TRAINING.steps for seconds in elapsed]
+    return [1e3 * seconds / steps for seconds in elapsed]
 
 
 def measure(lock: Lock, eager: EagerLoop | None, repetitions: int) -> list[dict[str, object]]:
@@ -210,9 +216,10 @@ def measure(lock: Lock, eager: EagerLoop | None, repetitions: int) -> list[dict[
     times = [{"model": spec.name, "stage": [], "products": []} for spec in SPECS]
     times[0].update({"eager_1_thread": [], "eager_2_threads": []})
     for _ in range(repetitions):
-        for record, (stage, products) in zip(times, runners, strict=True):
-            record["stage"].append(milliseconds_a_step(stage))
-            record["products"].append(milliseconds_a_step(products))
+        for spec, record, (stage, products) in zip(SPECS, times, runners, strict=True):
+            steps = default_training(spec).steps
+            record["stage"].append(milliseconds_a_step(stage, steps))
+            record["products"].append(milliseconds_a_step(products, steps))
             if record["model"] == "gmm" and eager is not None:
                 record["eager_1_thread"].append(eager.milliseconds(1))
                 record["eager_2_threads"].append(eager.milliseconds(2))
@@ -325,10 +332,11 @@ def main() -> None:
         facts["versions"] = {**facts["versions"], "torch": eager.version}
     facts["load"] = [began, os.getloadavg()[0]]
     facts["repetitions"] = repetitions
+    training = default_training(GMM)
     facts["shapes"] = (
         f"{lock.encoder.sizes.inputs} inputs, {lock.candidates} candidate actions, "
-        f"{ROWS_A_STAGE:,} rows a stage, {TRAINING.steps} steps of {TRAINING.batch_size} rows, "
-        f"{TRAINING.draws} draws a row"
+        f"{ROWS_A_STAGE:,} rows a stage, each model with its default batch and draws (gmm: "
+        f"{training.batch_size} rows, {training.draws} draws)"
     )
     print(table(results))
     print(f"By processor time: {by_processor(results)}")

@@ -110,7 +110,7 @@ def _training(options: argparse.Namespace, model: "ModelSpec", data: Dataset) ->
         usual = Training.finite_horizon()
     else:
         stages = options.stages or number_of_stages(data, options.gamma)[0]
-        usual = Training.discounted(stages)
+        usual = Training.discounted(stages, data)
     usual = usual.tuned(getattr(model, "tuning", Tuning()))
     return dataclasses.replace(usual, **_checked(Training, options.training, "training"))
 

@@ -105,7 +105,7 @@ def evaluate(
     elif stages is not None:
         raise SettingsError("stages is for discounted problems; with a horizon it is given.")
     if training is None:
-        training = Training.discounted(stages) if stages else Training.finite_horizon()
+        training = Training.discounted(stages, data) if stages else Training.finite_horizon()
         training = training.tuned(getattr(spec, "tuning", Tuning()))
     training = _fit_batch(training, data, notes)
     if horizon is not None and gamma < 1:

@@ -1,5 +1,6 @@
 """The optimiser loop: one stage of gradient training, as one compiled function."""
 
+import math
 from functools import cache, partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,6 +17,9 @@ from fle.models.base import GradientModel, ReturnModel, Sizes, Transition, draw_
 # few enough to stay in the cache.
 BLOCK_NUMBERS = 1_000_000
 TABLE_NUMBERS = 100_000_000
+# Weight decay is as given for batches of this size. Adam divides gradients by their noise, which in
+# smaller batches is larger by the root of the ratio; decay is weakened as much to keep the balance.
+DECAY_BATCH = 500
 Function = TypeVar("Function")
 
 
@@ -99,7 +103,7 @@ def train_stage(
     """
     update = Update(model, previous, frame, rows, discount, sizes, draws)
     steps, batch_size = batches.shape
-    decay = weight_decay * _weights_only(model)
+    decay = weight_decay * math.sqrt(batch_size / DECAY_BATCH) * _weights_only(model)
     number, tabulated = update.plan(steps, batch_size, stage_rows.shape[0])
     table_key, key = jax.random.split(key)
     table = None

@@ -5,11 +5,14 @@ from typing import Literal, Self
 
 import numpy as np
 
+from fle.data import Dataset
 from fle.errors import SettingsError
 from fle.models.base import Tuning
 
 # Optimiser steps of a discounted fit as a whole.
 TOTAL_STEPS = 40_000
+# Its weight decay times its rows, for each pair of input coordinates; and the most it may be.
+DECAY_A_PAIR, MOST_DECAY = 7.0, 1.0
 
 
 @dataclass(frozen=True)
@@ -19,8 +22,8 @@ class Training:
     steps: optimiser steps a stage.
     batch_size: rows a step.
     learning_rate: peak learning rate of Adam.
-    weight_decay: decoupled decay of the weight matrices; None chooses it at the first stage, by the
-        likelihood of rows kept aside.
+    weight_decay: decoupled decay of the weight matrices, for batches of 500 rows and less in
+        smaller ones; None chooses it at the first stage, by the likelihood of rows kept aside.
     draws: target draws a row gets each time it is used, with fresh next actions and returns.
     decay: "stage" lowers the learning rate to zero in every stage and starts the optimiser anew;
         "fit" does so once, over all stages.
@@ -61,17 +64,22 @@ class Training:
         return cls()
 
     @classmethod
-    def discounted(cls, stages: int) -> Self:
-        """Many short stages towards a fixed point: one decay, light, and a scale that settles.
+    def discounted(cls, stages: int, data: Dataset) -> Self:
+        """Many short stages towards a fixed point: one decay, and a scale that settles.
 
         The first stage, which sees rewards alone, says little about how smooth returns are, so the
-        weight decay is not chosen by it.
+        weight decay is not chosen by it: it goes with what there is to overfit and how few the rows
+        are.
         """
         steps = max(100, -(-TOTAL_STEPS // stages))
+        coordinates = sum(
+            1 if values.ndim == 1 else values.shape[1]
+            for values in (data.observations, data.actions)
+        )
         return cls(
             steps=min(steps, 1500),
             learning_rate=5e-3,
-            weight_decay=0.03,
+            weight_decay=min(MOST_DECAY, DECAY_A_PAIR * coordinates**2 / len(data)),
             decay="fit",
             frame_tolerance=0.1,
         )

@@ -111,5 +111,5 @@ class Gaussian(Hyperparameters):
         d = sizes.returns
         raw = np.full(d if self.std is None else 0, 0.54)  # softplus(0.54) = 1
         bias = np.concatenate([np.zeros(d), raw])
-        network = Network(sizes.inputs, self.hidden, bias, generator)
+        network = Network(sizes.inputs, self.hidden, bias, generator, trends=d)
         return GaussianModel(network, d, self.std, self.scale_floor)

@@ -15,6 +15,7 @@ from fle.models.base import (
     FrameRule,
     LikelihoodModel,
     Sizes,
+    Tuning,
     cumulative_weights,
     moments_frame,
     pick,
@@ -114,6 +115,7 @@ class GMM(Hyperparameters):
     name: ClassVar[str] = "gmm"
     standardised: ClassVar[bool] = True
     frame: ClassVar[FrameRule] = staticmethod(moments_frame)
+    tuning: ClassVar[Tuning] = Tuning(steps=2.0, batch_size=0.2)
 
     def build(self, sizes: Sizes, generator: np.random.Generator) -> GMMModel:
         """A mixture that starts out as a rough standard normal."""
@@ -122,5 +124,5 @@ class GMM(Hyperparameters):
         means = spread_out if d == 1 else generator.standard_normal(k * d)
         rest = np.zeros(k * d + k * d * (d - 1) // 2)
         bias = np.concatenate([np.zeros(2 * d + k), means, rest])
-        network = Network(sizes.inputs, self.hidden, bias, generator)
+        network = Network(sizes.inputs, self.hidden, bias, generator, trends=d)
         return GMMModel(network, k, d, self.scale_floor)

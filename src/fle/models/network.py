@@ -8,18 +8,28 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+# Inputs are standardised. Where one is further out than this, its square would run away.
+FURTHEST = 4.0
+
 
 class Network(eqx.Module):
-    """A multilayer perceptron with SiLU activations, for one example.
+    """A multilayer perceptron with SiLU activations beside a quadratic trend, for one example.
 
     The last layer starts near zero, so that a fresh model is described by `output_bias` alone.
     Every input passes a gate. As gates decay like weights do, an input that carries nothing but
     noise loses both, far sooner than it would lose its weights alone.
+
+    The first `trends` outputs, which should be locations, get a polynomial of degree two of the
+    gated inputs added. It does not decay, so that decay draws them to a smooth function of the
+    input and not to a constant.
     """
 
     gates: Float[Array, "1 inputs"]
     weights: tuple[Float[Array, "..."], ...]
     biases: tuple[Float[Array, "..."], ...]
+    # Flat, as only matrices decay.
+    slopes: Float[Array, " slopes"]
+    curvatures: Float[Array, " curvatures"]
 
     def __init__(
         self,
@@ -27,6 +37,8 @@ class Network(eqx.Module):
         hidden: Sequence[int],
         output_bias: np.ndarray,
         generator: np.random.Generator,
+        *,
+        trends: int = 0,
     ):
         self.gates = jnp.ones((1, inputs))
         widths = [inputs, *hidden, output_bias.size]
@@ -39,20 +51,29 @@ class Network(eqx.Module):
         )
         biases = [np.zeros(width) for width in hidden]
         self.biases = tuple(jnp.asarray(bias, jnp.float32) for bias in (*biases, output_bias))
+        self.slopes = jnp.zeros(inputs * trends)
+        self.curvatures = jnp.zeros(inputs * inputs * trends)
 
     def __call__(self, inputs: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
         """The outputs for one input vector."""
-        return self.finish(self.project(inputs))
+        outputs, trend = self.finish(self.project(inputs)), self.trend(inputs)
+        return outputs + jnp.pad(trend, (0, outputs.size - trend.size))
 
     def project(self, inputs: Float[Array, " inputs"]) -> Float[Array, " hidden"]:
         """The first layer's sums, to which other terms may be added before `finish`."""
         return (self.gates[0] * inputs) @ self.weights[0] + self.biases[0]
 
     def finish(self, sums: Float[Array, " hidden"]) -> Float[Array, " outputs"]:
-        """The outputs from the first layer's sums."""
+        """The outputs from the first layer's sums, without the trend."""
         for weight, bias in zip(self.weights[1:], self.biases[1:], strict=True):
             sums = jax.nn.silu(sums) @ weight + bias
         return sums
+
+    def trend(self, inputs: Float[Array, " inputs"]) -> Float[Array, " trends"]:
+        """What is added to the first outputs."""
+        near = jnp.clip(self.gates[0] * inputs, -FURTHEST, FURTHEST)
+        slopes = self.slopes + near @ self.curvatures.reshape(inputs.size, -1)
+        return jnp.sum(slopes.reshape(-1, inputs.size) * near, axis=1)
 
 
 def fourier_features(
