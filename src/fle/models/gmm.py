@@ -115,7 +115,7 @@ class GMM(Hyperparameters):
     name: ClassVar[str] = "gmm"
     standardised: ClassVar[bool] = True
     frame: ClassVar[FrameRule] = staticmethod(moments_frame)
-    tuning: ClassVar[Tuning] = Tuning(steps=2.0, batch_size=0.2)
+    tuning: ClassVar[Tuning] = Tuning(steps=4.0, learning_rate=0.7, batch_size=0.2)
 
     def build(self, sizes: Sizes, generator: np.random.Generator) -> GMMModel:
         """A mixture that starts out as a rough standard normal."""

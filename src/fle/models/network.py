@@ -71,7 +71,7 @@ class Network(eqx.Module):
 
     def trend(self, inputs: Float[Array, " inputs"]) -> Float[Array, " trends"]:
         """What is added to the first outputs."""
-        near = jnp.clip(self.gates[0] * inputs, -FURTHEST, FURTHEST)
+        near = self.gates[0] * jnp.clip(inputs, -FURTHEST, FURTHEST)
         slopes = self.slopes + near @ self.curvatures.reshape(inputs.size, -1)
         return jnp.sum(slopes.reshape(-1, inputs.size) * near, axis=1)
 
