@@ -172,3 +172,32 @@ def test_strong_decay_ends_where_rewards_can_no_longer_be_learned_by_heart():
     )
     decays = [note.split(",")[0] for note in fit.notes if note.startswith("weight decay")]
     assert decays == ["weight decay 3 from stage 1 on", "weight decay 0.03 from stage 2 on"]
+
+
+def test_decay_goes_with_the_root_of_the_batch_and_spares_trends_and_biases():
+    data = cycle(200)
+    spec = fle.Gaussian(std=1.0, hidden=(4,))
+    # At a learning rate this small, a step changes nothing to speak of but by decay.
+    rate, decay, steps = 1e-6, 1e4, 20
+
+    def shrinkage(batch_size):
+        training = fle.Training(
+            steps=steps,
+            batch_size=batch_size,
+            learning_rate=rate,
+            weight_decay=decay,
+            decay="fit",
+            average=1 / steps,
+        )
+        start, end = (
+            fle.evaluate(data, [1.0], gamma=0.9, stages=1, model=spec, training=t).fits[0].model
+            for t in (replace(training, weight_decay=0.0), training)
+        )
+        total = training.learning_rates(0, 1).sum()
+        assert np.allclose(end.network.biases[0], start.network.biases[0], atol=1e-4)
+        assert np.allclose(end.network.slopes, start.network.slopes, atol=1e-4)
+        return -np.log(end.network.gates / start.network.gates).mean() / (total * decay)
+
+    # Gates shrink by the factor 1 - rate * decay * root(batch / 500) at every step.
+    assert shrinkage(20) == pytest.approx(np.sqrt(20 / 500), rel=0.02)
+    assert shrinkage(80) == pytest.approx(np.sqrt(80 / 500), rel=0.02)
