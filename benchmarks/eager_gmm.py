@@ -27,7 +27,7 @@ class GMM(nn.Module):
     def __init__(self, inputs):
         super().__init__()
         self.gates = nn.Parameter(torch.ones(1, inputs))
-        self.slopes = nn.Parameter(torch.zeros(inputs))
+        self.slopes = nn.Parameter(torch.zeros(1, inputs))
         self.curvatures = nn.Parameter(torch.zeros(inputs, inputs))
         self.network = nn.Sequential(
             nn.Linear(inputs, HIDDEN),
@@ -92,9 +92,8 @@ def targets(previous, data, index, draws):
 
 def train(model, previous, data, steps, batch_size, draws):
     """Milliseconds a step, by the clock and of the processor."""
-    decaying = [model.gates, *(p for p in model.network.parameters() if p.ndim > 1)]
-    biases = [p for p in model.network.parameters() if p.ndim < 2]
-    constant = {"params": [model.slopes, model.curvatures, *biases], "weight_decay": 0.0}
+    decaying = [p for p in model.parameters() if p.ndim > 1]
+    constant = {"params": [p for p in model.parameters() if p.ndim < 2], "weight_decay": 0.0}
     optimiser = torch.optim.AdamW(
         [{"params": decaying}, constant], lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY
     )

@@ -1,4 +1,4 @@
-"""The network that models share: its trend, and what of it decays."""
+"""The network that models share."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -18,8 +18,8 @@ def with_trend(model, slopes, curvatures, gates):
         lambda m: (m.slopes, m.curvatures, m.gates),
         model,
         (
-            jnp.asarray(slopes, jnp.float32),
-            jnp.ravel(jnp.asarray(curvatures, jnp.float32)),
+            jnp.asarray([slopes], jnp.float32),
+            jnp.asarray(curvatures, jnp.float32),
             jnp.asarray([gates], jnp.float32),
         ),
     )

@@ -81,7 +81,7 @@ class Autoregressive(Hyperparameters):
     name: ClassVar[str] = "autoregressive"
     standardised: ClassVar[bool] = True
     frame: ClassVar[FrameRule] = staticmethod(moments_frame)
-    tuning: ClassVar[Tuning] = Tuning(learning_rate=0.7, batch_size=0.5, draws=2)
+    tuning: ClassVar[Tuning] = Tuning(learning_rate=0.7, batch_size=0.7, draws=2)
 
     def build(self, sizes: Sizes, generator: np.random.Generator) -> AutoregressiveModel:
         """A model that starts out as independent, roughly standard normal coordinates."""

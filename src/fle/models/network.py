@@ -20,16 +20,15 @@ class Network(eqx.Module):
     noise loses both, far sooner than it would lose its weights alone.
 
     The first `trends` outputs, which should be locations, get a polynomial of degree two of the
-    gated inputs added. It does not decay, so that decay draws them to a smooth function of the
-    input and not to a constant.
+    gated inputs added. Decay bends it far less than it bends a chain of layers, so that it draws
+    these outputs to a smooth function of the input and not to a constant.
     """
 
     gates: Float[Array, "1 inputs"]
     weights: tuple[Float[Array, "..."], ...]
     biases: tuple[Float[Array, "..."], ...]
-    # Flat, as only matrices decay.
-    slopes: Float[Array, " slopes"]
-    curvatures: Float[Array, " curvatures"]
+    slopes: Float[Array, "1 slopes"]
+    curvatures: Float[Array, "inputs slopes"]
 
     def __init__(
         self,
@@ -51,8 +50,8 @@ class Network(eqx.Module):
         )
         biases = [np.zeros(width) for width in hidden]
         self.biases = tuple(jnp.asarray(bias, jnp.float32) for bias in (*biases, output_bias))
-        self.slopes = jnp.zeros(inputs * trends)
-        self.curvatures = jnp.zeros(inputs * inputs * trends)
+        self.slopes = jnp.zeros((1, inputs * trends))
+        self.curvatures = jnp.zeros((inputs, inputs * trends))
 
     def __call__(self, inputs: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
         """The outputs for one input vector."""
@@ -72,7 +71,7 @@ class Network(eqx.Module):
     def trend(self, inputs: Float[Array, " inputs"]) -> Float[Array, " trends"]:
         """What is added to the first outputs."""
         near = self.gates[0] * jnp.clip(inputs, -FURTHEST, FURTHEST)
-        slopes = self.slopes + near @ self.curvatures.reshape(inputs.size, -1)
+        slopes = self.slopes[0] + near @ self.curvatures
         return jnp.sum(slopes.reshape(-1, inputs.size) * near, axis=1)
 
 
