@@ -167,7 +167,8 @@ def test_strong_decay_ends_where_rewards_can_no_longer_be_learned_by_heart():
         data,
         lambda x: np.ones((len(x), 1)),
         horizon=2,
-        training=fle.Training(steps=500, batch_size=100),
+        # Batches so large that noise drawn afresh is not learned by heart either.
+        training=fle.Training(steps=500, batch_size=500),
         progress=None,
     )
     decays = [note.split(",")[0] for note in fit.notes if note.startswith("weight decay")]
