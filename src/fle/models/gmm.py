@@ -23,6 +23,9 @@ from fle.models.base import (
 from fle.models.hyperparameters import Hyperparameters
 from fle.models.network import Network
 
+# A component of less weight is lost, and drawn back this strongly, in nats.
+LOST, PULL = 1e-4, 1e-2
+
 
 class Mixture(NamedTuple):
     """Component weights in some form, means, and the Cholesky factors on and below the diagonal."""
@@ -31,6 +34,26 @@ class Mixture(NamedTuple):
     means: Float[Array, "k d"]
     diagonal: Float[Array, "k d"]
     below: Float[Array, "k o"]
+
+
+def call_back(
+    logits: Float[Array, " k"], means: Float[Array, "k d"], scales: Float[Array, "k d"]
+) -> Float[Array, ""]:
+    """Zero, but with a slope: training draws components of next to no weight to the whole mixture.
+
+    A narrow component far from all returns explains none of them, so their likelihood never moves
+    it again. Where returns are sure at one stage and spread at the next, most would be lost for
+    good. With the mixture's own mean and scale a component can take part again, and as long as it
+    does not, it changes neither of the two.
+    """
+    logs = jax.nn.log_softmax(logits)
+    weights = jnp.exp(logs)[:, None]
+    mean = jnp.sum(weights * means, axis=0)
+    scale = jnp.sqrt(jnp.sum(weights * (scales**2 + (means - mean) ** 2), axis=0))
+    mean, scale, lost = jax.lax.stop_gradient((mean, scale, logs < np.log(LOST)))
+    away = ((means - mean) / scale) ** 2 + jnp.log(scales / scale) ** 2
+    pull = PULL * jnp.mean(jnp.where(lost, 0.5 * jnp.sum(away, axis=1) - logs, 0.0))
+    return pull - jax.lax.stop_gradient(pull)
 
 
 class GMMModel(LikelihoodModel):
@@ -68,8 +91,20 @@ class GMMModel(LikelihoodModel):
     def log_prob(
         self, inputs: Float[Array, " inputs"], returns: Float[Array, " d"]
     ) -> Float[Array, ""]:
-        """Log density; the triangular solve is unrolled, as d is small."""
-        logits, means, diagonal, below = self.mixture(inputs)
+        """Log density of the mixture at one input."""
+        return self._log_density(self.mixture(inputs), returns)
+
+    def loss(
+        self, inputs: Float[Array, " inputs"], target: Float[Array, "draws d"]
+    ) -> Float[Array, ""]:
+        """Negative log likelihood, averaged over the draws; lost components are called back."""
+        mixture = self.mixture(inputs)
+        likelihood = jnp.mean(jax.vmap(lambda z: self._log_density(mixture, z))(target))
+        return call_back(*mixture[:3]) - likelihood
+
+    def _log_density(self, mixture: Mixture, returns: Float[Array, " d"]) -> Float[Array, ""]:
+        """The triangular solve is unrolled, as d is small."""
+        logits, means, diagonal, below = mixture
         whitened: list[Float[Array, " k"]] = []
         for row in range(self.return_dim):
             residual = returns[row] - means[:, row]
