@@ -11,7 +11,8 @@ from jaxtyping import Array, Float, Int
 
 from fle.errors import TrainingError
 from fle.evaluation.checkpoints import Keeper, LoopState
-from fle.evaluation.encoding import Encoder, Fitted, Frame, Rows, transitions
+from fle.evaluation.encoding import Encoder, Fitted, Frame, Limits, Rows, transitions
+from fle.evaluation.limits import return_limits
 from fle.evaluation.measuring import MEASURED_ROWS, Measure
 from fle.evaluation.optimise import (
     TrainingState,
@@ -58,6 +59,7 @@ class BellmanLoop:
         self._random = Randomness.before(seed)
         self._state: TrainingState | None = None
         self._most_rows = 0
+        self._limits: list[Limits] = []
         self._weight_decay = training.weight_decay or 0.0
 
     def run(
@@ -66,6 +68,7 @@ class BellmanLoop:
         """The state after the last stage, with the last `kept` fits and all records."""
         blank = blank_fit(self._spec, self._encoder.sizes, self._random)
         self._most_rows = max(stage.rows.size for stage in stages)
+        self._limits = return_limits(self._rows, [stage.discount for stage in stages])
         restored = keeper.restore(blank)
         state = self._first_state(stages[0], blank) if restored is None else restored
         self._state, self._weight_decay = state.optimiser, state.weight_decay
@@ -86,6 +89,7 @@ class BellmanLoop:
 
     def _first_state(self, stage: Stage, blank: Fitted) -> LoopState:
         notes: tuple[str, ...] = ()
+        blank = blank._replace(limits=self._limits[0])
         if self._training.weight_decay is None:
             notes = self._choose_weight_decay(0, stage, blank, WEIGHT_DECAYS)
         return LoopState(0, (), None, self._weight_decay, notes, ())
@@ -98,6 +102,7 @@ class BellmanLoop:
         stage = stages[number]
         self._random = Randomness(self._seed, number + 1)
         previous = state.fits[-1] if state.fits else blank
+        previous = previous._replace(limits=self._limits[number])
         notes = state.notes
         light, used = WEIGHT_DECAYS[0], self._weight_decay
         if number == 1 and self._training.weight_decay is None and used != light:
@@ -235,7 +240,7 @@ class BellmanLoop:
             index,
             self._encoder.sizes,
             jnp.float32(stage.discount),
-            previous.frame,
+            previous,
             frame,
         )
         weights = np.ones(index.size) if self._weights is None else self._weights[stage.rows]
@@ -245,10 +250,10 @@ class BellmanLoop:
         return Fitted(model, frame), np.nan
 
     def _frame(self, number: int, stage: Stage, previous: Fitted) -> Frame:
-        """Standardise by the stage's targets, unless they hardly moved."""
+        """Standardise by the stage's targets, unless they hardly moved and none is out of reach."""
         index = jnp.asarray(stage.rows[self._positions(stage.rows, MEASURED_ROWS)])
         d = self._encoder.sizes.returns
-        targets = draw_targets(
+        drawn = draw_targets(
             previous,
             Frame(jnp.zeros(d), jnp.ones(d)),
             self._rows,
@@ -257,11 +262,14 @@ class BellmanLoop:
             self._random.key(),
             sizes=self._encoder.sizes,
         )
-        centre, scale = self._spec.frame(np.asarray(targets, np.float64))
+        targets = np.asarray(drawn, np.float64)
+        centre, scale = self._spec.frame(targets)
         old_centre, old_scale = (np.asarray(value) for value in previous.frame)
         moved = np.abs(centre - old_centre) / old_scale
         stretched = np.abs(np.log(scale / old_scale))
-        if number > 0 and max(moved.max(), stretched.max()) <= self._training.frame_tolerance:
+        close = max(moved.max(), stretched.max()) <= self._training.frame_tolerance
+        held = not previous.model.bounded or np.all(np.abs(targets - old_centre) <= old_scale)
+        if number > 0 and close and held:
             return previous.frame
         return Frame(jnp.asarray(centre, jnp.float32), jnp.asarray(scale, jnp.float32))
 

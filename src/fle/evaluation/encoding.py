@@ -12,6 +12,9 @@ from fle.data import Dataset
 from fle.models.base import ReturnModel, Sizes, Transition
 from fle.policies import ActionTable
 
+# The narrowest law still has some width, in units of the frame; cut at its centre, it would drift.
+SLACK = 0.03
+
 
 class Rows(NamedTuple):
     """All logged rows. Discrete observations and actions are indices, continuous ones vectors."""
@@ -32,11 +35,19 @@ class Frame(NamedTuple):
     scale: Float[Array, " d"]
 
 
+class Limits(NamedTuple):
+    """Least and largest return that rewards allow, in reward units of the encoder."""
+
+    low: Float[Array, " d"]
+    high: Float[Array, " d"]
+
+
 class Fitted(NamedTuple):
-    """A model and the frame it was trained in."""
+    """A model and the frame it was trained in; as the previous fit, the limits of its returns."""
 
     model: ReturnModel
     frame: Frame
+    limits: Limits | tuple[()] = ()
 
     def sample(
         self, inputs: Float[Array, " inputs"], uniforms: Float[Array, " noise"]
@@ -162,7 +173,7 @@ def transitions(
     index: Int[Array, " batch"],
     sizes: Sizes,
     discount: Float[Array, ""],
-    previous: Frame,
+    previous: Fitted,
     frame: Frame,
 ) -> Transition:
     """The rows at `index`, with the Bellman update expressed in the units of `frame`.
@@ -171,11 +182,17 @@ def transitions(
     z' = (r + g c0 - c)/s + (g s0/s) y'.
     """
     discounts = (discount * rows.continues[index])[:, None]
+    centre, scale = previous.frame
+    limits = [
+        jnp.broadcast_to((limit - centre) / scale, discounts.shape[:1] + centre.shape)
+        for limit in previous.limits
+    ]
     return Transition(
         inputs=row_inputs(rows, index, sizes),
-        reward=(rows.rewards[index] + discounts * previous.centre - frame.centre) / frame.scale,
-        discount=discounts * previous.scale / frame.scale,
+        reward=(rows.rewards[index] + discounts * centre - frame.centre) / frame.scale,
+        discount=discounts * scale / frame.scale,
         next_observation=as_vector(rows.next_observations[index], sizes.observation),
         next_actions=as_vector(rows.next_actions[index], sizes.action),
         probabilities=rows.probabilities[index],
+        limits=(limits[0] - SLACK, limits[1] + SLACK) if limits else (),
     )

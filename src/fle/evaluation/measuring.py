@@ -69,7 +69,7 @@ class Measure:
         random: Randomness,
     ) -> float:
         """Mean negative log likelihood of the rows at `index`, in the units of the rewards."""
-        model, frame = fitted
+        model, frame = fitted.model, fitted.frame
         discount, key = jnp.float32(stage.discount), random.key()
         sizes = self.encoder.sizes
         if isinstance(model, GradientModel):

@@ -161,9 +161,7 @@ class Update(NamedTuple):
         thin: keep at most `draws` of the candidate actions of a sampled target, drawn in proportion
             to their probability, as more could not be used.
         """
-        batch = transitions(
-            self.rows, index, self.sizes, self.discount, self.previous.frame, self.frame
-        )
+        batch = transitions(self.rows, index, self.sizes, self.discount, self.previous, self.frame)
         candidates = self.rows.probabilities.shape[1]
         thin_key, noise_key = jax.random.split(key)
         if thin and self.model.target_noise_size > 0 and candidates > self.draws:
@@ -234,7 +232,7 @@ def draw_targets(
     sizes: Sizes,
 ) -> Float[Array, "k d"]:
     """One draw of r + discount * y for each row at `index`, in the units of `frame`."""
-    batch = transitions(rows, index, sizes, discount, previous.frame, frame)
+    batch = transitions(rows, index, sizes, discount, previous, frame)
     noise = jax.random.uniform(key, (index.shape[0], 2 + previous.model.noise_size))
 
     def one(transition: Transition, uniforms: Float[Array, " noise"]) -> Float[Array, " d"]:

@@ -36,8 +36,9 @@ class Transition(NamedTuple):
     """One logged row, encoded: reward and discount are in the model's units.
 
     `discount` is 0 where the row terminated. The candidates are the actions the target policy may
-    take at the next observation. `noise` holds as many uniform numbers as the model asks for by its
-    `prepare_noise_size`.
+    take at the next observation. `limits`, where given, are the least and the largest next return
+    that the logged rewards allow. `noise` holds as many uniform numbers as the model asks for by
+    its `prepare_noise_size`.
     """
 
     inputs: Float[Array, " inputs"]
@@ -46,6 +47,7 @@ class Transition(NamedTuple):
     next_observation: Float[Array, " observation"]
     next_actions: Float[Array, "candidates action"]
     probabilities: Float[Array, " candidates"]
+    limits: tuple[Float[Array, " d"], Float[Array, " d"]] | tuple[()] = ()
     noise: Float[Array, " noise"] | tuple[()] = ()
 
     def next_inputs(self, actions: Float[Array, "k action"]) -> Float[Array, "k inputs"]:
@@ -69,7 +71,11 @@ class ReturnModel(eqx.Module):
 
     Sampling has two parts: `condition` works out the law at one input, which may be costly, and
     `draw` turns that law and uniform noise into a return, which should be cheap.
+
+    bounded: whether all its returns lie in [-1, 1], so that its frame must hold every target.
     """
+
+    bounded: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -144,6 +150,7 @@ class NextLaws(NamedTuple):
     probabilities: Float[Array, " candidates"]
     reward: Float[Array, " d"]
     discount: Float[Array, " d"]
+    limits: tuple[Float[Array, " d"], Float[Array, " d"]] | tuple[()] = ()
 
 
 class LikelihoodModel(GradientModel, DensityModel):
@@ -234,7 +241,13 @@ class ModelSpec(Protocol):
 def next_laws(previous: ReturnModel, transition: Transition) -> NextLaws:
     """The laws of the previous model at all candidate next actions of one row."""
     laws = candidate_outputs(previous.condition, transition)
-    return NextLaws(laws, transition.probabilities, transition.reward, transition.discount)
+    return NextLaws(
+        laws,
+        transition.probabilities,
+        transition.reward,
+        transition.discount,
+        transition.limits,
+    )
 
 
 def draw_updates(
@@ -243,7 +256,8 @@ def draw_updates(
     """Draws of r + discount * y for one row.
 
     The draws form a lattice, shifted at random: each of them is distributed as it should be, and
-    together they cover the actions and the noise evenly, so few of them go a long way.
+    together they cover the actions and the noise evenly, so few of them go a long way. What a
+    model says beyond the limits is impossible, and would come back at every stage.
     """
     points = shifted_lattice(uniforms, draws)
     if prepared.probabilities.shape[0] == 1:
@@ -253,7 +267,7 @@ def draw_updates(
         picks = pick_actions(prepared, points)
         laws = jax.tree.map(lambda a: a[picks], prepared.laws)
         returns = jax.vmap(model.draw)(laws, points[:, 1:])
-    return prepared.reward + prepared.discount * returns
+    return prepared.reward + prepared.discount * jnp.clip(returns, *prepared.limits)
 
 
 def pick_actions(prepared: NextLaws, points: Float[Array, "points noise"]) -> Int[Array, " points"]:

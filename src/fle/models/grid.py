@@ -36,6 +36,7 @@ class HistogramModel(LikelihoodModel):
     In training a target outside the range counts for the nearest edge cell.
     """
 
+    bounded: ClassVar[bool] = True
     network: Network
     bins: int = eqx.field(static=True)
     return_dim: int = eqx.field(static=True)
@@ -82,6 +83,7 @@ class CategoricalModel(GradientModel):
     projection is one interpolation a coordinate. Bellemare, Dabney, Munos (2017).
     """
 
+    bounded: ClassVar[bool] = True
     network: Network
     atoms: int = eqx.field(static=True)
     return_dim: int = eqx.field(static=True)

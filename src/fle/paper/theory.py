@@ -1,6 +1,7 @@
 """The paper's theory, simulated: exact fits, exact C and ζ, error against rows, and the bounds."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -157,9 +158,11 @@ def fit_lqr(
     forms = []
     for stage in range(number):
         chosen = slice(stage * rows, (stage + 1) * rows)
+        logged: dict[str, Any] = {
+            name: jnp.asarray(values[chosen], jnp.float32) for name, values in columns.items()
+        }
         transitions = Transition(
-            discount=jnp.full((rows, 1), gamma if stage > 0 else 0.0),
-            **{name: jnp.asarray(values[chosen], jnp.float32) for name, values in columns.items()},
+            discount=jnp.full((rows, 1), gamma if stage > 0 else 0.0), **logged
         )
         model = model.refit(model, transitions, jnp.ones(rows))
         forms.append(quadratic_form(model.coefficients))
