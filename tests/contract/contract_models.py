@@ -89,6 +89,29 @@ class Tabular:
             _dataset(columns, None, np.arange(STATES)), self.policy, STATES, togo, queries
         )
 
+    def survival(self, gamma: float) -> Problem:
+        """Reward 1 until the end, whose chance depends on the pair.
+
+        The share of rows that end is exact at every pair, and states and actions are equally likely
+        at every step, so that an episode ends with the average chance of 0.16 at each.
+        """
+        row = np.arange(ROWS)
+        states, actions, place = row % STATES, row // STATES % ACTIONS, row // (STATES * ACTIONS)
+        chances = np.linspace(0.02, 0.3, STATES * ACTIONS).reshape(STATES, ACTIONS)
+        columns = {
+            "observations": states,
+            "actions": actions,
+            "rewards": np.ones(ROWS),
+            "next_observations": np.random.default_rng(0).permutation(states),
+            "terminations": place < np.round(chances[states, actions] * ROWS / chances.size),
+            "truncations": np.zeros(ROWS, bool),
+        }
+        # The length at each level, as if 100,000 episodes had been exactly representative.
+        levels = (np.arange(100_000) + 0.5) / 100_000
+        lengths = np.ceil(np.log1p(-levels) / np.log1p(-0.16))
+        returns = (1 - gamma**lengths) / (1 - gamma)
+        return Problem(_dataset(columns, None, np.arange(STATES)), self.policy, 0, returns)
+
     def episodes(self) -> Problem:
         """Rewards 0 or 1, terminating with probability 1/4, logged by the target policy."""
         generator = np.random.default_rng(2)

@@ -53,7 +53,6 @@ def test_errors_say_what_was_expected_and_what_came(settings, message):
         {"held_out": 0.0},
         {"held_out": 1.0},
         {"frame_tolerance": -1.0},
-        {"leverage": 1.5},
         {"decay": "never"},
         {"start": "again"},
     ],
@@ -76,23 +75,23 @@ def test_gamma_with_a_horizon_is_stated_and_used():
 
 
 def test_notes_state_the_number_of_stages_and_why():
-    # Rewards ±1 have mean 0, so one standard deviation is the size: 0.5^T <= 0.003 from T = 9 on,
+    # Rewards ±1 have mean 0, so one standard deviation is the size: 0.5^T <= 0.01 from T = 7 on,
     # and the first stage has discount 0.
     data = bandit(np.resize([-1.0, 1.0], 100))
     result = run(data, gamma=0.5)
     (note,) = (note for note in result.notes if "stages" in note)
-    assert note.startswith("10 stages: gamma^T times the size of the return (")
-    assert "is then below 0.003 standard deviations" in note
-    assert len(result.records) == 10
+    assert note.startswith("8 stages: gamma^T times the size of the return (")
+    assert "is then below 0.01 standard deviations" in note
+    assert len(result.records) == 8
     # A discounted problem keeps only the last fit.
     assert len(result.fits) == 1
 
 
 def test_more_stages_where_the_return_is_large_against_its_spread():
     offset = bandit(np.resize([99.0, 101.0], 100))
-    # 0.5^T * 100 * sqrt(3) <= 0.003 by independent rewards, 0.5^T * 100 <= 0.003 by the observed
-    # returns: log2(1e5 / 3) = 15.02, so 16 and the first.
-    assert len(run(offset, gamma=0.5).records) == 17
+    # 0.5^T * 100 * sqrt(3) <= 0.01 by independent rewards, 0.5^T * 100 <= 0.01 by the observed
+    # returns: log2(1e4) = 13.3, so 14 and the first.
+    assert len(run(offset, gamma=0.5).records) == 15
 
 
 def test_gamma_zero_is_one_stage():

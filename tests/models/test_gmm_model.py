@@ -7,7 +7,7 @@ from scipy import stats
 from scipy.special import logsumexp
 
 import fle
-from fle.models.gmm import LOST, PULL, call_back
+from fle.models.gmm import Mixture, drawn_to_standard
 
 FLOOR = 0.01
 
@@ -88,29 +88,34 @@ def test_a_fresh_mixture_is_roughly_standard_normal():
     assert variance == pytest.approx(0.88 + 0.49, abs=0.02)
 
 
-def test_a_lost_component_is_drawn_to_the_mixture_and_others_are_left_alone():
-    # Two equal components at -1 and 1 of std 0.5, and one of next to no weight, far out and narrow.
-    logits = jnp.asarray([0.0, 0.0, np.log(LOST) - 2])
-    means, scales = jnp.asarray([[-1.0], [1.0], [5.0]]), jnp.asarray([[0.5], [0.5], [0.01]])
-    value, slopes = jax.value_and_grad(call_back, argnums=(0, 1, 2))(logits, means, scales)
+def test_components_are_drawn_to_the_standard_without_changing_the_loss():
+    mixture = Mixture(
+        jnp.log(jnp.asarray([0.9, 0.1])),
+        jnp.asarray([[2.0], [-4.0]]),
+        jnp.asarray([[0.5], [1.0]]),
+        jnp.zeros((2, 0)),
+    )
+    value, slopes = jax.value_and_grad(drawn_to_standard)(mixture)
     assert value == 0
-    # The mixture has mean 0 and variance 0.25 + 1; its lost component changes that by 1e-4 or so.
-    variance, share = 1.25, PULL / 3
-    assert np.allclose(slopes[1][:, 0], [0, 0, share * 5 / variance], rtol=1e-2, atol=1e-9)
-    narrow = share * np.log(0.01 / np.sqrt(variance)) / 0.01
-    assert np.allclose(slopes[2][:, 0], [0, 0, narrow], rtol=1e-2, atol=1e-9)
-    # The gradient of -log softmax: its own weight gains what the other two lose.
-    assert np.allclose(slopes[0], [share / 2, share / 2, -share], rtol=1e-2)
-
-
-def test_a_mixture_in_full_use_feels_no_pull():
-    mixture = jnp.zeros(3), jnp.asarray([[-1.0], [0.0], [1.0]]), jnp.full((3, 1), 0.2)
-    slopes = jax.grad(call_back, argnums=(0, 1, 2))(*mixture)
-    assert all(np.all(np.asarray(slope) == 0) for slope in slopes)
+    # Of -log softmax, averaged: weight minus 1/2. Of half a square: the mean; of half the square of
+    # a logarithm: log s / s.
+    assert np.allclose(slopes.weights, np.array([0.4, -0.4]))
+    assert np.allclose(slopes.means.ravel(), 0.5 * np.array([2, -4]))
+    assert np.allclose(slopes.diagonal.ravel(), 0.5 * np.array([np.log(0.5) / 0.5, 0]))
 
 
 def test_the_loss_is_the_negative_log_likelihood():
-    model = gmm_with([1 - 1e-6, 1e-6], [[0.0], [3.0]], [[[0.5]], [[0.1]]])
+    model = gmm_with([0.8, 0.2], [[0.0], [3.0]], [[[0.5]], [[0.1]]])
     target = jnp.asarray([[0.2], [-1.0]])
     logs = [model.log_prob(jnp.zeros(2), z) for z in target]
     assert model.loss(jnp.zeros(2), target) == pytest.approx(-np.mean(logs), rel=1e-6)
+
+
+def test_a_component_without_returns_comes_back():
+    model = gmm_with([1 - 1e-9, 1e-9], [[0.0], [30.0]], [[[1.0]], [[0.02]]])
+    slope = jax.grad(lambda m: m.loss(jnp.zeros(2), jnp.asarray([[-1.0], [1.0]])))(model)
+    bias = slope.network.biases[-1]
+    # Outputs: location, spread, two logits, two offsets, two scales; the second is far and narrow.
+    assert bias[3] < 0
+    assert bias[5] > 0
+    assert bias[7] < 0

@@ -13,7 +13,6 @@ from fle.evaluation.checkpoints import Keeper, NothingKept, Resume
 from fle.evaluation.choosing import chosen_model
 from fle.evaluation.encoding import Encoder
 from fle.evaluation.evaluation import Evaluation
-from fle.evaluation.leverage import with_leverage
 from fle.evaluation.progress import Progress, default_progress
 from fle.evaluation.provenance import (
     LoggedData,
@@ -128,12 +127,8 @@ def evaluate(
         plan = discounted_stages(data, stages or 1, gamma, use, share, generator)
     initial_inputs, initial_weights = _initial_inputs(data, initial_table, encoder)
     probe = initial_inputs[generator.choice(len(initial_weights), PROBE_INPUTS, p=initial_weights)]
-    weights = data.weights
-    if spec.standardised:
-        observations = encoder.observations(data.observations)
-        weights = with_leverage(weights, observations, training.leverage)
     loop = BellmanLoop(
-        spec, encoder, encoder.rows(data, next_table), weights, probe, training, seed
+        spec, encoder, encoder.rows(data, next_table), data.weights, probe, training, seed
     )
     provenance = Provenance(
         data=given.fingerprint,

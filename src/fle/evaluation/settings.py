@@ -32,8 +32,6 @@ class Training:
         standardised anew; 0 does it at every stage.
     start: "previous" continues from the previous stage's parameters, "fresh" from new ones.
     held_out: share of the rows kept aside to measure the likelihood of every stage.
-    leverage: share of every batch that is drawn in proportion to how far out observations lie, so
-        that places the logged policy seldom went to are learned too; the rest is drawn evenly.
     """
 
     steps: int = 1500
@@ -46,7 +44,6 @@ class Training:
     frame_tolerance: float = 0.0
     start: Literal["previous", "fresh"] = "previous"
     held_out: float = 0.05
-    leverage: float = 0.0
 
     def __post_init__(self) -> None:
         _require(self.steps >= 1, "steps", "at least 1", self.steps)
@@ -58,7 +55,6 @@ class Training:
         _require(0 < self.average <= 1, "average", "in (0, 1]", self.average)
         _require(self.frame_tolerance >= 0, "frame_tolerance", "at least 0", self.frame_tolerance)
         _require(0 < self.held_out < 1, "held_out", "in (0, 1)", self.held_out)
-        _require(0 <= self.leverage <= 1, "leverage", "in [0, 1]", self.leverage)
         _require(self.decay in ("stage", "fit"), "decay", '"stage" or "fit"', self.decay)
         _require(self.start in ("previous", "fresh"), "start", '"previous" or "fresh"', self.start)
 
@@ -86,7 +82,6 @@ class Training:
             weight_decay=min(MOST_DECAY, DECAY_A_PAIR * coordinates**2 / len(data)),
             decay="fit",
             frame_tolerance=0.1,
-            leverage=0.25,
         )
 
     def tuned(self, tuning: Tuning) -> Self:

@@ -11,7 +11,7 @@ from fle.errors import DataError, SettingsError
 
 RowUse = Literal["all", "step", "split"]
 # What the returns beyond the last stage may still weigh, in standard deviations of the return.
-NEGLIGIBLE = 0.003
+NEGLIGIBLE = 0.01
 MOST_STAGES = 5000
 
 

@@ -23,9 +23,6 @@ from fle.models.base import (
 from fle.models.hyperparameters import Hyperparameters
 from fle.models.network import Network
 
-# A component of less weight is lost, and drawn back this strongly, in nats.
-LOST, PULL = 1e-4, 1e-2
-
 
 class Mixture(NamedTuple):
     """Component weights in some form, means, and the Cholesky factors on and below the diagonal."""
@@ -36,24 +33,16 @@ class Mixture(NamedTuple):
     below: Float[Array, "k o"]
 
 
-def call_back(
-    logits: Float[Array, " k"], means: Float[Array, "k d"], scales: Float[Array, "k d"]
-) -> Float[Array, ""]:
-    """Zero, but with a slope: training draws components of next to no weight to the whole mixture.
+def drawn_to_standard(mixture: Mixture) -> Float[Array, ""]:
+    """Zero, but with a slope: training draws components to equal weights and a standard normal law.
 
     A narrow component far from all returns explains none of them, so their likelihood never moves
     it again. Where returns are sure at one stage and spread at the next, most would be lost for
-    good. With the mixture's own mean and scale a component can take part again, and as long as it
-    does not, it changes neither of the two.
+    good. The force is hardly felt by a component that explains any returns.
     """
-    logs = jax.nn.log_softmax(logits)
-    weights = jnp.exp(logs)[:, None]
-    mean = jnp.sum(weights * means, axis=0)
-    scale = jnp.sqrt(jnp.sum(weights * (scales**2 + (means - mean) ** 2), axis=0))
-    mean, scale, lost = jax.lax.stop_gradient((mean, scale, logs < np.log(LOST)))
-    away = ((means - mean) / scale) ** 2 + jnp.log(scales / scale) ** 2
-    pull = PULL * jnp.mean(jnp.where(lost, 0.5 * jnp.sum(away, axis=1) - logs, 0.0))
-    return pull - jax.lax.stop_gradient(pull)
+    away = 0.5 * (jnp.mean(mixture.means**2) + jnp.mean(jnp.log(mixture.diagonal) ** 2))
+    distance = away - jnp.mean(jax.nn.log_softmax(mixture.weights))
+    return distance - jax.lax.stop_gradient(distance)
 
 
 class GMMModel(LikelihoodModel):
@@ -67,6 +56,7 @@ class GMMModel(LikelihoodModel):
     components: int = eqx.field(static=True)
     return_dim: int = eqx.field(static=True)
     scale_floor: float = eqx.field(static=True)
+    pull: float = eqx.field(static=True)
 
     @property
     def noise_size(self) -> int:
@@ -97,10 +87,10 @@ class GMMModel(LikelihoodModel):
     def loss(
         self, inputs: Float[Array, " inputs"], target: Float[Array, "draws d"]
     ) -> Float[Array, ""]:
-        """Negative log likelihood, averaged over the draws; lost components are called back."""
+        """Negative log likelihood, averaged over the draws; no component gets lost."""
         mixture = self.mixture(inputs)
         likelihood = jnp.mean(jax.vmap(lambda z: self._log_density(mixture, z))(target))
-        return call_back(*mixture[:3]) - likelihood
+        return self.pull * drawn_to_standard(mixture) - likelihood
 
     def _log_density(self, mixture: Mixture, returns: Float[Array, " d"]) -> Float[Array, ""]:
         """The triangular solve is unrolled, as d is small."""
@@ -141,11 +131,14 @@ class GMM(Hyperparameters):
     components: number of Gaussians.
     hidden: widths of the hidden layers.
     scale_floor: least standard deviation of a component, as a share of the return scale.
+    pull: how strongly components are drawn to equal weights and standard normal laws, in nats, so
+        that none gets lost.
     """
 
     components: int = 10
     hidden: tuple[int, ...] = (64, 64)
     scale_floor: float = 0.01
+    pull: float = 5e-4
 
     name: ClassVar[str] = "gmm"
     standardised: ClassVar[bool] = True
@@ -160,4 +153,4 @@ class GMM(Hyperparameters):
         rest = np.zeros(k * d + k * d * (d - 1) // 2)
         bias = np.concatenate([np.zeros(2 * d + k), means, rest])
         network = Network(sizes.inputs, self.hidden, bias, generator, trends=d)
-        return GMMModel(network, k, d, self.scale_floor)
+        return GMMModel(network, k, d, self.scale_floor, self.pull)
