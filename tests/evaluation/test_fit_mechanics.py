@@ -25,7 +25,9 @@ class CountedGMMModel(GMMModel):
 class CountedGMM(fle.GMM):
     def build(self, sizes, generator):
         model = super().build(sizes, generator)
-        return CountedGMMModel(model.network, model.components, model.return_dim, model.scale_floor)
+        return CountedGMMModel(
+            model.network, model.components, model.return_dim, model.scale_floor, model.pull
+        )
 
 
 def traces(batch_size, **problem):
