@@ -74,7 +74,7 @@ def test_the_table(first, finished):
     assert "return over 6 steps, gamma 0.9; model gaussian" in first.out
     assert "note: returns are discounted by 0.9 and end after 6 steps" in lines
     assert lines[-1] == f"report: {finished / 'report.html'}"
-    starts = [i for i, line in enumerate(lines) if line.endswith("target policy  logged")]
+    starts = [i for i, line in enumerate(lines) if re.search("target policy +logged$", line)]
     assert [lines[i].split("  ")[0] for i in starts] == ["gain", HOSTILE, f"-1 gain + 2 {HOSTILE}"]
     for i in starts:
         table = lines[i : i + 11]
