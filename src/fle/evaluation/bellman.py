@@ -34,6 +34,8 @@ from fle.models.base import DensityModel, ExactModel, GradientModel, ModelSpec, 
 WEIGHT_DECAYS = (0.03, 0.3, 3.0)
 HANDICAPS = ({0.03: 0.0, 0.3: 0.01, 3.0: 0.05}, {0.03: 0.0, 0.3: 0.03, 3.0: 0.05})
 LEAST_ROWS = 200
+# Least scale of returns, in units of the rewards: where all are zero, it would shrink to nothing.
+LEAST_SCALE = 1e-6
 
 
 class BellmanLoop:
@@ -264,6 +266,7 @@ class BellmanLoop:
         )
         targets = np.asarray(drawn, np.float64)
         centre, scale = self._spec.frame(targets)
+        scale = np.maximum(scale, LEAST_SCALE)
         old_centre, old_scale = (np.asarray(value) for value in previous.frame)
         moved = np.abs(centre - old_centre) / old_scale
         stretched = np.abs(np.log(scale / old_scale))
