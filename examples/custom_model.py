@@ -14,7 +14,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 import fle
-from fle.models.base import FrameRule, LikelihoodModel, Sizes, moments_frame
+from fle.models.base import LikelihoodModel, Sizes
+from fle.models.frames import FrameRule, moments_frame
 from fle.models.network import Network
 
 

@@ -7,7 +7,8 @@ from scipy import stats
 from scipy.special import logsumexp
 
 import fle
-from fle.models.gmm import Mixture, drawn_to_standard
+from fle.models.base import Sizes
+from fle.models.gmm import Mixture, drawn_to_standard, with_even_steps
 
 FLOOR = 0.01
 
@@ -102,6 +103,38 @@ def test_components_are_drawn_to_the_standard_without_changing_the_loss():
     assert np.allclose(slopes.weights, np.array([0.4, -0.4]))
     assert np.allclose(slopes.means.ravel(), 0.5 * np.array([2, -4]))
     assert np.allclose(slopes.diagonal.ravel(), 0.5 * np.array([np.log(0.5) / 0.5, 0]))
+
+
+def test_slopes_by_means_are_evened_out_and_nothing_else():
+    mixture = Mixture(
+        jnp.zeros(2),
+        jnp.asarray([[2.0], [-4.0]]),
+        jnp.asarray([[0.1], [3.0]]),
+        jnp.zeros((2, 0)),
+    )
+
+    def some_loss(values):
+        """Slopes by both means are 1 / std², as in a likelihood, and those by the stds 1."""
+        fixed = jax.lax.stop_gradient(values.diagonal)
+        return jnp.sum(values.means / fixed**2) + jnp.sum(values.diagonal)
+
+    plain = jax.value_and_grad(some_loss)(mixture)
+    for beta, slopes in ((0.0, [100, 1 / 9]), (0.5, [10, 1 / 3]), (1.0, [1, 1])):
+        value, even = jax.value_and_grad(lambda m, b=beta: some_loss(with_even_steps(m, b)))(
+            mixture
+        )
+        assert value == pytest.approx(plain[0])
+        assert np.allclose(even.means.ravel(), slopes)
+        assert np.allclose(even.diagonal, plain[1].diagonal)
+
+
+@pytest.mark.parametrize("spec", [fle.GMM(), fle.Gaussian()])
+@pytest.mark.parametrize("discounted", [False, True])
+def test_only_finite_horizons_have_a_trend(spec, discounted):
+    sizes = Sizes(3, 1, 2, False, False, discounted)
+    model = spec.build(sizes, np.random.default_rng(0))
+    # Two locations, four inputs.
+    assert model.network.slopes.size == (0 if discounted else 2 * 4)
 
 
 def test_the_loss_is_the_negative_log_likelihood():

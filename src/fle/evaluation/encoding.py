@@ -72,20 +72,20 @@ class Encoder:
     reward_unit: np.ndarray
 
     @classmethod
-    def standardising(cls, data: Dataset) -> Self:
+    def standardising(cls, data: Dataset, *, discounted: bool = False) -> Self:
         """Centre and scale from the logged rows."""
         size = np.sqrt(np.mean(np.square(data.rewards), axis=0))
         return cls(
-            _sizes(data),
+            _sizes(data, discounted),
             *_centre_and_scale(data.observations),
             *_centre_and_scale(data.actions),
             reward_unit=np.where(size > 0, size, 1.0),
         )
 
     @classmethod
-    def raw(cls, data: Dataset) -> Self:
+    def raw(cls, data: Dataset, *, discounted: bool = False) -> Self:
         """Everything as it is, for models defined in the units of the data."""
-        sizes = _sizes(data)
+        sizes = _sizes(data, discounted)
         return cls(
             sizes,
             observation_centre=np.zeros(sizes.observation),
@@ -130,7 +130,7 @@ class Encoder:
         return np.concatenate(vectors, axis=1)
 
 
-def _sizes(data: Dataset) -> Sizes:
+def _sizes(data: Dataset, discounted: bool) -> Sizes:
     states, actions = data.number_of_observations, data.number_of_actions
     return Sizes(
         observation=data.observations.shape[1] if states is None else states,
@@ -138,6 +138,7 @@ def _sizes(data: Dataset) -> Sizes:
         returns=data.return_dim,
         discrete_observations=states is not None,
         discrete_actions=actions is not None,
+        discounted=discounted,
     )
 
 

@@ -116,7 +116,8 @@ def evaluate(
     # The policy that logged the data covers itself.
     covered = None if isinstance(policy, Behaviour) else coverage(data, next_table, initial_table)
     _warn_of([] if covered is None else list(covered.warnings), messages)
-    encoder = Encoder.standardising(data) if spec.standardised else Encoder.raw(data)
+    encode = Encoder.standardising if spec.standardised else Encoder.raw
+    encoder = encode(data, discounted=horizon is None)
     _warn_of(data_remarks(data, encoder, horizon, use), messages)
 
     generator = np.random.default_rng([seed, 0])

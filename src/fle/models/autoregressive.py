@@ -11,15 +11,9 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 from scipy.special import ndtri as normal_quantile
 
-from fle.models.base import (
-    FrameRule,
-    Sizes,
-    Tuning,
-    cumulative_weights,
-    moments_frame,
-    pick,
-)
+from fle.models.base import Sizes, Tuning, cumulative_weights, pick
 from fle.models.conditionals import Conditionals, TriangularModel
+from fle.models.frames import FrameRule, moments_frame
 from fle.models.hyperparameters import Hyperparameters
 
 

@@ -6,7 +6,7 @@ and a Bellman update in those units is still affine, `z = reward + discount * y`
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import equinox as eqx
 import jax
@@ -14,17 +14,23 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from fle.errors import ModelError
+from fle.models.frames import FrameRule
+
+TINY = 2.0**-24
 
 
 class Sizes(NamedTuple):
-    """Widths of what a model is conditioned on and of what it describes."""
+    """Widths of what a model is conditioned on and of what it describes.
+
+    discounted: whether fits are repeated towards a fixed point, so that errors feed on themselves.
+    """
 
     observation: int
     action: int
     returns: int
     discrete_observations: bool
     discrete_actions: bool
+    discounted: bool = False
 
     @property
     def inputs(self) -> int:
@@ -178,23 +184,6 @@ class LikelihoodModel(GradientModel, DensityModel):
         return -jnp.mean(jax.vmap(lambda z: self.log_prob(inputs, z))(target))
 
 
-def mean_over_draws(
-    known: Callable[[Float[Array, " inputs"]], Any],
-    value: Callable[[Any, Any], Float[Array, ""]],
-    inputs: Float[Array, "rows inputs"],
-    draws: Any,
-) -> Float[Array, ""]:
-    """The mean of `value(known(x), z)` over all rows x and all draws z of a row, which is an axis.
-
-    Rows and draws are one axis to the networks within `value`. Products with weights are slow to
-    differentiate where there are two.
-    """
-    number = jax.tree.leaves(draws)[0].shape[1]
-    repeated = jax.tree.map(lambda a: jnp.repeat(a, number, axis=0), jax.vmap(known)(inputs))
-    flat = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), draws)
-    return jnp.mean(jax.vmap(value)(repeated, flat))
-
-
 class ExactModel(ReturnModel):
     """A model whose maximum-likelihood fit is computed in closed form or by a convex solve.
 
@@ -219,9 +208,6 @@ class Tuning(NamedTuple):
     batch_size: float = 1.0
     draws: int = 4
     weight_decay: float | None = None
-
-
-FrameRule: TypeAlias = "staticmethod[[np.ndarray], tuple[np.ndarray, np.ndarray]]"
 
 
 class ModelSpec(Protocol):
@@ -299,50 +285,3 @@ def candidate_outputs(
 ) -> Any:
     """The function at every candidate next input: how a closed-form target sees the policy."""
     return jax.vmap(function)(transition.next_inputs(transition.next_actions))
-
-
-def moments_frame(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Centre and scale of unbounded models: mean and standard deviation."""
-    return samples.mean(axis=0), _positive(samples.std(axis=0), samples)
-
-
-def range_frame(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Centre and half-width of models on [-1, 1]: the sampled range and a margin."""
-    low, high = samples.min(axis=0), samples.max(axis=0)
-    return (low + high) / 2, _positive(RANGE_MARGIN * (high - low) / 2, samples)
-
-
-def identity_frame(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Models that are defined in the units of the data."""
-    return np.zeros(samples.shape[1]), np.ones(samples.shape[1])
-
-
-RANGE_MARGIN = 1.1
-TINY = 2.0**-24
-
-
-def _positive(scale: np.ndarray, samples: np.ndarray) -> np.ndarray:
-    """Constant returns have no spread: their scale is a hundredth of their size."""
-    size = np.abs(samples).max(axis=0)
-    return np.where(scale > 1e-5 * size, scale, np.where(size > 0, 1e-2 * size, 1.0))
-
-
-def require_scalar(model: str, returns: int) -> None:
-    """Refuse vector returns where a model has no meaning for them."""
-    if returns != 1:
-        raise ModelError(
-            f"{model} models scalar returns only, and these returns have {returns} coordinates. "
-            "Use GMM, Histogram or Categorical, or evaluate one reward at a time."
-        )
-
-
-def grid_cells(model: str, per_dimension: int, returns: int, limit: int) -> int:
-    """Number of cells of a full grid, refused where it cannot be held or learned."""
-    cells = per_dimension**returns
-    if cells > limit:
-        raise ModelError(
-            f"{model} would need {per_dimension}^{returns} = {cells:,} cells for a return of "
-            f"{returns} coordinates (at most {limit:,}). Use fewer cells a coordinate, or GMM, "
-            "whose size does not grow with the dimension."
-        )
-    return cells

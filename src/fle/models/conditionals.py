@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from fle.models.base import LikelihoodModel, Sizes, mean_over_draws
-from fle.models.network import Network, fourier_features
+from fle.models.base import LikelihoodModel, Sizes
+from fle.models.network import Network, fourier_features, mean_over_draws
 
 FREQUENCIES = (1.0, 2.0, 4.0)
 

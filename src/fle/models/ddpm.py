@@ -11,7 +11,8 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
 from fle.errors import ModelError
-from fle.models.base import FrameRule, NextLaws, Sizes, Tuning, moments_frame
+from fle.models.base import NextLaws, Sizes, Tuning
+from fle.models.frames import FrameRule, moments_frame
 from fle.models.hyperparameters import Hyperparameters
 from fle.models.network import Network
 from fle.models.pooled import PooledModel

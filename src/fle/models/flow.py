@@ -12,16 +12,9 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
 from fle.errors import ModelError, SettingsError
-from fle.models.base import (
-    FrameRule,
-    LikelihoodModel,
-    NextLaws,
-    Sizes,
-    Tuning,
-    moments_frame,
-    shifted_lattice,
-)
+from fle.models.base import LikelihoodModel, NextLaws, Sizes, Tuning, shifted_lattice
 from fle.models.conditionals import Conditionals, TriangularModel
+from fle.models.frames import FrameRule, moments_frame
 from fle.models.hyperparameters import Hyperparameters
 from fle.models.network import Network
 

@@ -11,15 +11,8 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
 from fle.errors import SettingsError
-from fle.models.base import (
-    DensityModel,
-    FrameRule,
-    GradientModel,
-    Sizes,
-    Transition,
-    candidate_outputs,
-    moments_frame,
-)
+from fle.models.base import DensityModel, GradientModel, Sizes, Transition, candidate_outputs
+from fle.models.frames import FrameRule, moments_frame
 from fle.models.hyperparameters import Hyperparameters
 from fle.models.network import Network
 
@@ -111,5 +104,6 @@ class Gaussian(Hyperparameters):
         d = sizes.returns
         raw = np.full(d if self.std is None else 0, 0.54)  # softplus(0.54) = 1
         bias = np.concatenate([np.zeros(d), raw])
-        network = Network(sizes.inputs, self.hidden, bias, generator, trends=d)
+        trends = 0 if sizes.discounted else d
+        network = Network(sizes.inputs, self.hidden, bias, generator, trends=trends)
         return GaussianModel(network, d, self.std, self.scale_floor)

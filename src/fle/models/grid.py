@@ -9,17 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from fle.errors import ModelError
 from fle.models.base import (
-    FrameRule,
     GradientModel,
     LikelihoodModel,
     Sizes,
     Transition,
     candidate_outputs,
-    grid_cells,
     pick,
-    range_frame,
 )
+from fle.models.frames import FrameRule, range_frame
 from fle.models.hyperparameters import Hyperparameters
 from fle.models.network import Network
 
@@ -155,7 +154,7 @@ class Histogram(Hyperparameters):
     def build(self, sizes: Sizes, generator: np.random.Generator) -> HistogramModel:
         """A uniform density."""
         bins = self.bins or BINS.get(sizes.returns, 12)
-        cells = grid_cells("Histogram", bins, sizes.returns, CELL_LIMIT)
+        cells = _cells("Histogram", bins, sizes.returns, CELL_LIMIT)
         network = Network(sizes.inputs, self.hidden, np.zeros(cells), generator)
         return HistogramModel(network, bins, sizes.returns)
 
@@ -178,6 +177,18 @@ class Categorical(Hyperparameters):
     def build(self, sizes: Sizes, generator: np.random.Generator) -> CategoricalModel:
         """Equal mass everywhere."""
         atoms = self.atoms or 1 + ATOMS.get(sizes.returns, 12)
-        cells = grid_cells("Categorical", atoms, sizes.returns, CELL_LIMIT)
+        cells = _cells("Categorical", atoms, sizes.returns, CELL_LIMIT)
         network = Network(sizes.inputs, self.hidden, np.zeros(cells), generator)
         return CategoricalModel(network, atoms, sizes.returns)
+
+
+def _cells(model: str, per_dimension: int, returns: int, limit: int) -> int:
+    """Number of cells of a full grid, refused where it cannot be held or learned."""
+    cells = per_dimension**returns
+    if cells > limit:
+        raise ModelError(
+            f"{model} would need {per_dimension}^{returns} = {cells:,} cells for a return of "
+            f"{returns} coordinates (at most {limit:,}). Use fewer cells a coordinate, or GMM, "
+            "whose size does not grow with the dimension."
+        )
+    return cells

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from typing import Any
 
-from fle.errors import SettingsError
+from fle.errors import ModelError, SettingsError
 
 # Where one is not enough.
 LEAST = {"atoms": 2, "knots": 2}
@@ -27,3 +27,12 @@ class Hyperparameters:
             raise SettingsError(
                 f"{type(self).__name__}: {name} must be {kind} of at least {least}, got {number}."
             )
+
+
+def require_scalar(model: str, returns: int) -> None:
+    """Refuse vector returns where a model has no meaning for them."""
+    if returns != 1:
+        raise ModelError(
+            f"{model} models scalar returns only, and these returns have {returns} coordinates. "
+            "Use GMM, Histogram or Categorical, or evaluate one reward at a time."
+        )

@@ -11,16 +11,9 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
 from fle.errors import ModelError, SettingsError
-from fle.models.base import (
-    DensityModel,
-    ExactModel,
-    FrameRule,
-    Sizes,
-    Transition,
-    candidate_outputs,
-    identity_frame,
-    require_scalar,
-)
+from fle.models.base import DensityModel, ExactModel, Sizes, Transition, candidate_outputs
+from fle.models.frames import FrameRule, identity_frame
+from fle.models.hyperparameters import require_scalar
 
 
 class LinearQuadraticModel(ExactModel, DensityModel):

@@ -1,6 +1,7 @@
 """The network that all gradient-trained models share."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -81,3 +82,20 @@ def fourier_features(
     """The values, and waves of them: a network then sees fine and coarse changes alike."""
     angles = jnp.concatenate([frequency * values for frequency in frequencies])
     return jnp.concatenate([values, jnp.sin(angles), jnp.cos(angles)])
+
+
+def mean_over_draws(
+    known: Callable[[Float[Array, " inputs"]], Any],
+    value: Callable[[Any, Any], Float[Array, ""]],
+    inputs: Float[Array, "rows inputs"],
+    draws: Any,
+) -> Float[Array, ""]:
+    """The mean of `value(known(x), z)` over all rows x and all draws z of a row, which is an axis.
+
+    Rows and draws are one axis to the networks within `value`. Products with weights are slow to
+    differentiate where there are two.
+    """
+    number = jax.tree.leaves(draws)[0].shape[1]
+    repeated = jax.tree.map(lambda a: jnp.repeat(a, number, axis=0), jax.vmap(known)(inputs))
+    flat = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), draws)
+    return jnp.mean(jax.vmap(value)(repeated, flat))

@@ -13,12 +13,12 @@ from fle.models.base import (
     NextLaws,
     Transition,
     draw_updates,
-    mean_over_draws,
     next_laws,
     pick,
     pick_actions,
     shifted_lattice,
 )
+from fle.models.network import mean_over_draws
 
 
 class Pool(NamedTuple):

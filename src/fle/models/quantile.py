@@ -11,16 +11,9 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import ndtri as normal_quantile
 
-from fle.models.base import (
-    FrameRule,
-    GradientModel,
-    Sizes,
-    Transition,
-    candidate_outputs,
-    moments_frame,
-    require_scalar,
-)
-from fle.models.hyperparameters import Hyperparameters
+from fle.models.base import GradientModel, Sizes, Transition, candidate_outputs
+from fle.models.frames import FrameRule, moments_frame
+from fle.models.hyperparameters import Hyperparameters, require_scalar
 from fle.models.network import Network
 
 

@@ -11,17 +11,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from fle.errors import ModelError, SettingsError
-from fle.models.base import (
-    DensityModel,
-    ExactModel,
-    FrameRule,
-    Sizes,
-    Transition,
-    candidate_outputs,
-    identity_frame,
-    pick,
-    require_scalar,
-)
+from fle.models.base import DensityModel, ExactModel, Sizes, Transition, candidate_outputs, pick
+from fle.models.frames import FrameRule, identity_frame
+from fle.models.hyperparameters import require_scalar
 
 
 class RewardMixtureModel(ExactModel, DensityModel):

@@ -147,7 +147,7 @@ def _paper(experiment: Experiment, method: str) -> Setting:
         model = AsPublished(Quantile(quantiles=100, huber=0.05, hidden=hidden))
         training = _published_training(1_000, 1e-1 if experiment == "1d-w1" else 1e-3)
     elif method == "gmm":
-        model = AsPublished(GMM(components=10, hidden=hidden, pull=0.0))
+        model = AsPublished(GMM(components=10, hidden=hidden, pull=0.0, beta=0.0))
         training = _published_training(10_000 if two else 20_000, 2e-4 if two else 1e-4)
     else:
         model = AsPublished(DDPM())
