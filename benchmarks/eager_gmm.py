@@ -1,8 +1,10 @@
 """The default GMM in a plain eager PyTorch loop: what a small network costs without compilation.
 
-Runs in an environment of its own, started by `step_time.py`. For every line of input it trains for
-a while and answers with a line of JSON. It does what the compiled loop does in a step, with
-PyTorch's own parts: AdamW, clipped gradients, a cosine schedule, averaged parameters.
+Runs in an environment of its own, started by `step_time.py`. For every line of input, a kind of
+loop and a number of threads, it trains for a while and answers with a line of JSON. The `same` loop
+does what the compiled one does in a step, with PyTorch's own parts: AdamW, clipped gradients, a
+cosine schedule, averaged parameters, the same loss. The `bare` loop is the least that trains a
+mixture: the likelihood and Adam.
 """
 
 import argparse
@@ -17,6 +19,7 @@ COMPONENTS = 10
 HIDDEN = 64
 SCALE_FLOOR = 0.01
 FURTHEST = 4.0
+PULL = 5e-4
 LEARNING_RATE, WEIGHT_DECAY = 7e-3, 0.013
 MOST_NORM = 5.0
 # Two threads wait for each other without end where other work holds a core.
@@ -48,14 +51,26 @@ class GMM(nn.Module):
         means = location + trend + offsets
         return logits, means, SCALE_FLOOR + nn.functional.softplus(spread + scales)
 
-    def log_prob(self, inputs, returns):
-        """Log densities (batch, draws) of returns (batch, draws)."""
+    def likelihood(self, inputs, returns):
+        """Mean log density of returns (batch, draws)."""
         logits, means, stds = self(inputs)
-        normal = torch.distributions.Normal(
-            means[:, None, :], stds[:, None, :], validate_args=False
-        )
-        weights = torch.log_softmax(logits, dim=-1)[:, None, :]
-        return torch.logsumexp(weights + normal.log_prob(returns[:, :, None]), dim=-1)
+        return log_densities(torch.log_softmax(logits, dim=-1), means, stds, returns).mean()
+
+    def loss(self, inputs, returns):
+        """Negative log likelihood with even slopes by the means, and a pull to standard laws."""
+        logits, means, stds = self(inputs)
+        logs = torch.log_softmax(logits, dim=-1)
+        away = 0.5 * (means.square().mean() + stds.log().square().mean()) - logs.mean()
+        fixed = means.detach()
+        even = fixed + stds.detach() * (means - fixed)
+        return PULL * away - log_densities(logs, even, stds, returns).mean()
+
+
+def log_densities(log_weights, means, stds, returns):
+    """Log densities (batch, draws) of returns (batch, draws)."""
+    normal = torch.distributions.Normal(means[:, None, :], stds[:, None, :], validate_args=False)
+    logs = log_weights[:, None, :] + normal.log_prob(returns[:, :, None])
+    return torch.logsumexp(logs, dim=-1)
 
 
 class Data:
@@ -90,26 +105,52 @@ def targets(previous, data, index, draws):
     return data.rewards[index][:, None] + mean + std * torch.randn(batch, draws)
 
 
-def train(model, previous, data, steps, batch_size, draws):
+class SameStep:
+    """All that the compiled loop does with a loss."""
+
+    def __init__(self, model, steps):
+        self.model = model
+        decaying = [p for p in model.parameters() if p.ndim > 1]
+        constant = {"params": [p for p in model.parameters() if p.ndim < 2], "weight_decay": 0.0}
+        self.optimiser = torch.optim.AdamW(
+            [{"params": decaying}, constant], lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY
+        )
+        self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimiser, steps)
+        self.average = torch.optim.swa_utils.AveragedModel(model)
+
+    def __call__(self, inputs, returns):
+        self.optimiser.zero_grad()
+        self.model.loss(inputs, returns).backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), MOST_NORM)
+        self.optimiser.step()
+        self.schedule.step()
+        self.average.update_parameters(self.model)
+
+
+class BareStep:
+    """Likelihood and Adam alone."""
+
+    def __init__(self, model, steps):
+        self.model = model
+        self.optimiser = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
+
+    def __call__(self, inputs, returns):
+        self.optimiser.zero_grad()
+        (-self.model.likelihood(inputs, returns)).backward()
+        self.optimiser.step()
+
+
+STEPS = {"same": SameStep, "bare": BareStep}
+
+
+def train(kind, model, previous, data, steps, batch_size, draws):
     """Milliseconds a step, by the clock and of the processor."""
-    decaying = [p for p in model.parameters() if p.ndim > 1]
-    constant = {"params": [p for p in model.parameters() if p.ndim < 2], "weight_decay": 0.0}
-    optimiser = torch.optim.AdamW(
-        [{"params": decaying}, constant], lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY
-    )
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-    average = torch.optim.swa_utils.AveragedModel(model)
+    step = STEPS[kind](model, steps)
     done, wall, processor = 0, time.perf_counter(), time.process_time()
     while done < steps and time.perf_counter() - wall < MOST_SECONDS:
         index = torch.randint(len(data.rewards), (batch_size,))
         inputs = torch.cat([data.observations[index], data.one_hot[data.actions[index]]], dim=1)
-        loss = -model.log_prob(inputs, targets(previous, data, index, draws)).mean()
-        optimiser.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), MOST_NORM)
-        optimiser.step()
-        schedule.step()
-        average.update_parameters(model)
+        step(inputs, targets(previous, data, index, draws))
         done += 1
     elapsed = [time.perf_counter() - wall, time.process_time() - processor]
     return [1e3 * seconds / done for seconds in elapsed]
@@ -126,11 +167,12 @@ def main():
     model, previous = GMM(inputs), GMM(inputs)
     print(json.dumps({"torch": torch.__version__}), flush=True)
     for line in sys.stdin:
-        torch.set_num_threads(int(line))
+        kind, threads = line.split()
+        torch.set_num_threads(int(threads))
         # Steps that do not count: threads start, buffers are allocated.
-        train(model, previous, data, 5, options.batch_size, options.draws)
+        train(kind, model, previous, data, 5, options.batch_size, options.draws)
         milliseconds = train(
-            model, previous, data, options.steps, options.batch_size, options.draws
+            kind, model, previous, data, options.steps, options.batch_size, options.draws
         )
         print(json.dumps({"milliseconds": milliseconds}), flush=True)
 

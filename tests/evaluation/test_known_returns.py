@@ -4,6 +4,8 @@ The truth is taken of the MDP that the rows themselves describe, so that samplin
 and the tolerances are for the fit alone.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from quick_fits import GMM, QUICK, ROWS
@@ -121,3 +123,22 @@ def test_discounted_moments(spec):
         # The rows held out (5%, 25 of the 500 of a pair) and training, as above.
         assert abs(law.mean() - mean[state, action]) < 0.15 * std
         assert law.std() == pytest.approx(std, rel=0.15)
+
+
+def test_rewards_that_are_all_zero_give_zero_at_every_stage():
+    # A frame's scale is a hundredth of what it finds, at every stage: it would shrink to nothing.
+    data = fle.Dataset(
+        observations=DATA.observations,
+        actions=DATA.actions,
+        rewards=np.zeros(ROWS),
+        next_observations=DATA.next_observations,
+        terminations=DATA.terminations,
+        truncations=DATA.truncations,
+        initial_observations=np.arange(4),
+    )
+    training = replace(fle.Training.discounted(12, data), steps=50)
+    with pytest.warns(fle.FLEWarning, match="point mass"):
+        result = fle.evaluate(data, POLICY, gamma=0.9, stages=12, model=GMM, training=training)
+    assert np.isfinite([record.loss for record in result.records]).all()
+    assert np.abs(result.returns.samples).max() < 1e-5
+    assert result.fits[-1].frame.scale[0] == pytest.approx(1e-6)
