@@ -25,9 +25,7 @@ class CountedGMMModel(GMMModel):
 class CountedGMM(fle.GMM):
     def build(self, sizes, generator):
         model = super().build(sizes, generator)
-        return CountedGMMModel(
-            model.network, model.components, model.return_dim, model.scale_floor, model.pull
-        )
+        return CountedGMMModel(**vars(model))
 
 
 def traces(batch_size, **problem):
