@@ -15,6 +15,7 @@ from fle.models.base import Sizes, Tuning, cumulative_weights, pick
 from fle.models.conditionals import Conditionals, TriangularModel
 from fle.models.frames import FrameRule, moments_frame
 from fle.models.hyperparameters import Hyperparameters
+from fle.models.network import even_slopes
 
 
 class Components(NamedTuple):
@@ -30,6 +31,7 @@ class AutoregressiveModel(TriangularModel):
 
     conditionals: Conditionals
     scale_floor: float = eqx.field(static=True)
+    beta: float = eqx.field(static=True)
 
     # One number picks a component, one draws from it.
     noise_a_coordinate: ClassVar[int] = 2
@@ -46,6 +48,7 @@ class AutoregressiveModel(TriangularModel):
     def log_prob_of_one(self, law: Components, value: Float[Array, ""]) -> Float[Array, ""]:
         """The mixture's log density."""
         logits, means, scales = law
+        means = even_slopes(means, scales, self.beta)
         logs = logits - jnp.log(scales) - 0.5 * ((value - means) / scales) ** 2
         return jax.nn.logsumexp(logs) - jax.nn.logsumexp(logits) - 0.5 * np.log(2 * np.pi)
 
@@ -66,11 +69,14 @@ class Autoregressive(Hyperparameters):
     components: number of Gaussians a coordinate.
     hidden: widths of the hidden layers of each coordinate's network.
     scale_floor: least standard deviation of a component, as a share of the return scale.
+    beta: how far slopes by means are evened out between narrow and wide components; 0 follows the
+        plain likelihood.
     """
 
     components: int = 24
     hidden: tuple[int, ...] = (64, 64)
     scale_floor: float = 0.01
+    beta: float = 0.5
 
     name: ClassVar[str] = "autoregressive"
     standardised: ClassVar[bool] = True
@@ -83,4 +89,4 @@ class Autoregressive(Hyperparameters):
         spread_out = normal_quantile((np.arange(k) + 0.5) / k)
         bias = np.concatenate([np.zeros(2 + k), spread_out, np.zeros(k)])
         conditionals = Conditionals.build(sizes, self.hidden, bias, generator)
-        return AutoregressiveModel(conditionals, self.scale_floor)
+        return AutoregressiveModel(conditionals, self.scale_floor, self.beta)

@@ -14,7 +14,7 @@ from scipy.special import ndtri as normal_quantile
 from fle.models.base import LikelihoodModel, Sizes, Tuning, cumulative_weights, pick
 from fle.models.frames import FrameRule, moments_frame
 from fle.models.hyperparameters import Hyperparameters
-from fle.models.network import Network
+from fle.models.network import Network, even_slopes
 
 
 class Mixture(NamedTuple):
@@ -24,18 +24,6 @@ class Mixture(NamedTuple):
     means: Float[Array, "k d"]
     diagonal: Float[Array, "k d"]
     below: Float[Array, "k o"]
-
-
-def with_even_steps(mixture: Mixture, beta: float) -> Mixture:
-    """The same mixture; slopes by a component's mean are multiplied by its std to the power 2 beta.
-
-    A likelihood's slope by a mean is as steep as the component is narrow, and so is its noise. With
-    beta = 1/2 that noise is the same for all, as it is by weights and spreads already, and narrow
-    components no longer drown what the others and rare rows have to say. Seitzer, Tavakoli, Antic,
-    Martius (2022), for one Gaussian.
-    """
-    means, steps = jax.lax.stop_gradient((mixture.means, mixture.diagonal ** (2 * beta)))
-    return mixture._replace(means=means + steps * (mixture.means - means))
 
 
 def drawn_to_standard(mixture: Mixture) -> Float[Array, ""]:
@@ -94,7 +82,8 @@ class GMMModel(LikelihoodModel):
         self, inputs: Float[Array, " inputs"], target: Float[Array, "draws d"]
     ) -> Float[Array, ""]:
         """Negative log likelihood, averaged over the draws; no component gets lost."""
-        mixture = with_even_steps(self.mixture(inputs), self.beta)
+        mixture = self.mixture(inputs)
+        mixture = mixture._replace(means=even_slopes(mixture.means, mixture.diagonal, self.beta))
         likelihood = jnp.mean(jax.vmap(lambda z: self._log_density(mixture, z))(target))
         return self.pull * drawn_to_standard(mixture) - likelihood
 
