@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int
 
 from fle.models.frames import FrameRule
 
+# How far uniform numbers stay from 0 and 1, where quantile functions are infinite.
 TINY = 2.0**-24
 
 

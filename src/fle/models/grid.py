@@ -154,7 +154,7 @@ class Histogram(Hyperparameters):
     def build(self, sizes: Sizes, generator: np.random.Generator) -> HistogramModel:
         """A uniform density."""
         bins = self.bins or BINS.get(sizes.returns, 12)
-        cells = _cells("Histogram", bins, sizes.returns, CELL_LIMIT)
+        cells = _cells("Histogram", bins, sizes.returns)
         network = Network(sizes.inputs, self.hidden, np.zeros(cells), generator)
         return HistogramModel(network, bins, sizes.returns)
 
@@ -177,18 +177,18 @@ class Categorical(Hyperparameters):
     def build(self, sizes: Sizes, generator: np.random.Generator) -> CategoricalModel:
         """Equal mass everywhere."""
         atoms = self.atoms or 1 + ATOMS.get(sizes.returns, 12)
-        cells = _cells("Categorical", atoms, sizes.returns, CELL_LIMIT)
+        cells = _cells("Categorical", atoms, sizes.returns)
         network = Network(sizes.inputs, self.hidden, np.zeros(cells), generator)
         return CategoricalModel(network, atoms, sizes.returns)
 
 
-def _cells(model: str, per_dimension: int, returns: int, limit: int) -> int:
+def _cells(model: str, per_dimension: int, returns: int) -> int:
     """Number of cells of a full grid, refused where it cannot be held or learned."""
     cells = per_dimension**returns
-    if cells > limit:
+    if cells > CELL_LIMIT:
         raise ModelError(
             f"{model} would need {per_dimension}^{returns} = {cells:,} cells for a return of "
-            f"{returns} coordinates (at most {limit:,}). Use fewer cells a coordinate, or GMM, "
-            "whose size does not grow with the dimension."
+            f"{returns} coordinates (at most {CELL_LIMIT:,}). Use fewer cells a coordinate, or "
+            "GMM, whose size does not grow with the dimension."
         )
     return cells
