@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from quick_fits import TABLE
 
 import fle
 from fle.evaluation.remarks import tail_index
@@ -80,12 +81,19 @@ def test_actions_that_were_never_logged_are_said_in_python_too(tmp_path):
         pytest.warns(fle.FLEWarning, match="hardly shows what the policy does: 100.0% of its"),
         pytest.warns(fle.FLEWarning, match="too little for a headline number"),
     ):
-        result = fle.evaluate(data, [0.0, 1.0], horizon=1, training=QUICK, out=tmp_path)
+        result = fle.evaluate(
+            data, [0.0, 1.0], horizon=1, model=TABLE, training=QUICK, out=tmp_path
+        )
     assert not result.coverage.enough
     assert fle.load(tmp_path).coverage == result.coverage
-    covered = fle.evaluate(data, [1.0, 0.0], horizon=1, training=QUICK)
+    covered = fle.evaluate(data, [1.0, 0.0], horizon=1, model=TABLE, training=QUICK)
     assert covered.coverage.share_unseen == 0
-    assert fle.evaluate(data, fle.policies.Behaviour(), horizon=1, training=QUICK).coverage is None
+    assert (
+        fle.evaluate(
+            data, fle.policies.Behaviour(), horizon=1, model=TABLE, training=QUICK
+        ).coverage
+        is None
+    )
 
 
 def test_rows_learned_by_heart_are_said_with_both_losses():
