@@ -63,14 +63,14 @@ def test_an_end_that_time_decides_is_said_where_it_is_not_the_horizon():
     data = fle.Dataset(**episodes_of(4, rewards=rewards))
     for problem in ({"gamma": 0.5}, {"horizon": 3}, {"horizon": 4, "rows": "all"}):
         with pytest.warns(fle.FLEWarning, match="terminates after exactly 4 steps"):
-            fle.evaluate(data, np.ones(1), training=QUICK, **problem)
+            fle.evaluate(data, np.ones(1), model=TABLE, training=QUICK, **problem)
     truncated = fle.Dataset(
         **episodes_of(4, rewards=rewards, terminations=np.zeros(200, bool)),
         truncations=np.arange(200) % 4 == 3,
         episodes=np.arange(200) // 4,
         next_observations=np.roll(data.observations, -1, axis=0),
     )
-    result = fle.evaluate(truncated, np.ones(1), horizon=4, training=QUICK)
+    result = fle.evaluate(truncated, np.ones(1), horizon=4, model=TABLE, training=QUICK)
     assert not any("terminates after" in text for text in (*result.warnings, *result.notes))
 
 
