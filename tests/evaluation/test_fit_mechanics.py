@@ -8,13 +8,13 @@ from quick_fits import TABLE, TABLE_TRAINING, cycle
 
 import fle
 from fle.errors import FLEWarning, TrainingError
-from fle.models.gmm import GMMModel
+from fle.models.gaussian import GaussianModel
 
 TRACES = []
 
 
-class CountedGMMModel(GMMModel):
-    """A mixture that notes each time its loss is traced: Python runs only then."""
+class CountedModel(GaussianModel):
+    """A Gaussian that notes each time its loss is traced: Python runs only then."""
 
     def loss(self, inputs, target):
         TRACES.append(1)
@@ -22,17 +22,17 @@ class CountedGMMModel(GMMModel):
 
 
 @dataclass(frozen=True)
-class CountedGMM(fle.GMM):
+class Counted(fle.Gaussian):
     def build(self, sizes, generator):
         model = super().build(sizes, generator)
-        return CountedGMMModel(**vars(model))
+        return CountedModel(**vars(model))
 
 
 def traces(batch_size, **problem):
     """How often the loss was traced in one fit. Another batch size is another compilation."""
     TRACES.clear()
     training = fle.Training(steps=4, batch_size=batch_size, weight_decay=0.0)
-    spec = CountedGMM(components=2, hidden=(4,))
+    spec = Counted(hidden=())
     fle.evaluate(problem.pop("data", cycle(200)), [1.0], model=spec, training=training, **problem)
     return len(TRACES)
 

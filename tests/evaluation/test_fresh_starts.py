@@ -1,5 +1,6 @@
 """With fresh parameters at every stage, targets still come from the fit before."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -72,9 +73,10 @@ def test_a_target_depends_on_the_previous_model_alone(spec):
     )
     uniforms = jnp.asarray(generator.random(model.target_noise_size), jnp.float32)
 
+    @eqx.filter_jit
     def target(by, of):
         made = by.target(of, by.prepare(of, transition), uniforms, 3)
-        return np.concatenate([np.ravel(part) for part in jax.tree.leaves(made)])
+        return jnp.concatenate([jnp.ravel(part) for part in jax.tree.leaves(made)])
 
     np.testing.assert_array_equal(target(model, previous), target(previous, previous))
     assert not np.allclose(target(model, previous), target(model, model))

@@ -26,7 +26,7 @@ def bandit(rewards: np.ndarray) -> fle.Dataset:
 
 
 def evaluate(rewards: np.ndarray) -> fle.Evaluation:
-    return fle.evaluate(bandit(rewards), np.ones(1), horizon=1, training=QUICK)
+    return fle.evaluate(bandit(rewards), np.ones(1), horizon=1, model=TABLE, training=QUICK)
 
 
 def test_returns_that_are_always_zero_are_a_point_mass():
@@ -52,7 +52,7 @@ def test_an_end_that_time_decides_is_learned_by_step():
     data = fle.Dataset(**episodes_of(4))
     training = fle.Training(steps=200, batch_size=50, weight_decay=0.0)
     with pytest.warns(fle.FLEWarning, match="reward is 1 in every row: its return is a point mass"):
-        result = fle.evaluate(data, np.ones(1), horizon=4, training=training)
+        result = fle.evaluate(data, np.ones(1), horizon=4, model=TABLE, training=training)
     assert any("terminates after 4 steps, which is the horizon" in note for note in result.notes)
     # Every return is 4; were rows used at all steps, a quarter of them would end at each.
     assert result.returns.mean() == pytest.approx(4, abs=0.1)
@@ -107,12 +107,13 @@ def test_rows_learned_by_heart_are_said_with_both_losses():
         terminations=np.ones(300, bool),
         initial_observations=np.zeros((5, 20)),
     )
+    small = fle.Gaussian(hidden=(64,))
     training = fle.Training(steps=500, batch_size=100, weight_decay=0.0, held_out=0.2)
-    result = fle.evaluate(data, [1.0], horizon=1, model="gmm", training=training)
+    result = fle.evaluate(data, [1.0], horizon=1, model=small, training=training)
     note = next(note for note in result.notes if "knows the rows it was trained on" in note)
     assert f"that of rows kept aside {result.records[-1].held_out_loss:.2f}" in note
     training = dataclasses.replace(training, weight_decay=30.0)
-    result = fle.evaluate(data, [1.0], horizon=1, model="gmm", training=training)
+    result = fle.evaluate(data, [1.0], horizon=1, model=small, training=training)
     assert not any("knows the rows" in note for note in result.notes)
 
 
