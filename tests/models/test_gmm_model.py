@@ -8,7 +8,6 @@ from scipy.special import logsumexp
 
 import fle
 from fle.models.base import Sizes
-from fle.models.gmm import Mixture, drawn_to_standard
 
 FLOOR = 0.01
 
@@ -87,22 +86,6 @@ def test_a_fresh_mixture_is_roughly_standard_normal():
     assert float(jnp.mean(mixture.means)) == pytest.approx(0, abs=1e-5)
     variance = float(jnp.var(mixture.means) + jnp.mean(mixture.diagonal**2))
     assert variance == pytest.approx(0.88 + 0.49, abs=0.02)
-
-
-def test_components_are_drawn_to_the_standard_without_changing_the_loss():
-    mixture = Mixture(
-        jnp.log(jnp.asarray([0.9, 0.1])),
-        jnp.asarray([[2.0], [-4.0]]),
-        jnp.asarray([[0.5], [1.0]]),
-        jnp.zeros((2, 0)),
-    )
-    value, slopes = jax.value_and_grad(drawn_to_standard)(mixture)
-    assert value == 0
-    # Of -log softmax, averaged: weight minus 1/2. Of half a square: the mean; of half the square of
-    # a logarithm: log s / s.
-    assert np.allclose(slopes.weights, np.array([0.4, -0.4]))
-    assert np.allclose(slopes.means.ravel(), 0.5 * np.array([2, -4]))
-    assert np.allclose(slopes.diagonal.ravel(), 0.5 * np.array([np.log(0.5) / 0.5, 0]))
 
 
 @pytest.mark.parametrize("spec", [fle.GMM(), fle.Gaussian()])

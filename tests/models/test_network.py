@@ -1,12 +1,11 @@
 """The network that models share."""
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fle.models.network import FURTHEST, Network, even_slopes
+from fle.models.network import FURTHEST, Network
 
 
 def network(trends):
@@ -51,14 +50,3 @@ def test_a_fresh_network_says_its_bias():
     outputs = network(3)(jnp.asarray([0.3, -0.2]))
     # The last layer's weights start at a twentieth and less.
     assert outputs == pytest.approx([1.0, 2.0, 3.0], abs=0.3)
-
-
-@pytest.mark.parametrize(("beta", "expected"), [(0.0, [1, 1]), (0.5, [0.1, 3]), (1.0, [0.01, 9])])
-def test_slopes_by_means_go_with_the_scales(beta, expected):
-    means, scales = jnp.asarray([2.0, -4.0]), jnp.asarray([0.1, 3.0])
-    assert np.array_equal(even_slopes(means, scales, beta), means)
-    by_means, by_scales = jax.grad(lambda m, s: even_slopes(m, s, beta).sum(), (0, 1))(
-        means, scales
-    )
-    assert np.allclose(by_means, expected)
-    assert np.all(by_scales == 0)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -162,6 +163,7 @@ def as_vector(values: Shaped[Array, "..."], size: int) -> Float[Array, "... size
     return values
 
 
+@eqx.filter_jit
 def row_inputs(rows: Rows, index: Int[Array, " k"], sizes: Sizes) -> Float[Array, "k inputs"]:
     """Encoded (observation, action) of the rows at `index`."""
     observations = as_vector(rows.observations[index], sizes.observation)
@@ -169,6 +171,7 @@ def row_inputs(rows: Rows, index: Int[Array, " k"], sizes: Sizes) -> Float[Array
     return jnp.concatenate([observations, actions], axis=1)
 
 
+@eqx.filter_jit
 def transitions(
     rows: Rows,
     index: Int[Array, " batch"],

@@ -15,7 +15,7 @@ from fle.models.base import Sizes, Tuning, cumulative_weights, pick
 from fle.models.conditionals import Conditionals, TriangularModel
 from fle.models.frames import FrameRule, moments_frame
 from fle.models.hyperparameters import Hyperparameters
-from fle.models.network import even_slopes
+from fle.models.mixtures import drawn_to_standard, even_slopes
 
 
 class Components(NamedTuple):
@@ -31,6 +31,7 @@ class AutoregressiveModel(TriangularModel):
 
     conditionals: Conditionals
     scale_floor: float = eqx.field(static=True)
+    pull: float = eqx.field(static=True)
     beta: float = eqx.field(static=True)
 
     # One number picks a component, one draws from it.
@@ -46,11 +47,13 @@ class AutoregressiveModel(TriangularModel):
         )
 
     def log_prob_of_one(self, law: Components, value: Float[Array, ""]) -> Float[Array, ""]:
-        """The mixture's log density."""
+        """The mixture's log density; training does not lose components."""
         logits, means, scales = law
+        pulled = self.pull * drawn_to_standard(logits, means, scales) if self.pull else 0.0
         means = even_slopes(means, scales, self.beta)
         logs = logits - jnp.log(scales) - 0.5 * ((value - means) / scales) ** 2
-        return jax.nn.logsumexp(logs) - jax.nn.logsumexp(logits) - 0.5 * np.log(2 * np.pi)
+        normaliser = jax.nn.logsumexp(logits) + 0.5 * np.log(2 * np.pi)
+        return jax.nn.logsumexp(logs) - normaliser - pulled
 
     def ready(self, law: Components) -> Components:
         """With cumulated weights."""
@@ -69,6 +72,8 @@ class Autoregressive(Hyperparameters):
     components: number of Gaussians a coordinate.
     hidden: widths of the hidden layers of each coordinate's network.
     scale_floor: least standard deviation of a component, as a share of the return scale.
+    pull: how strongly components are drawn to equal weights and standard normal laws in discounted
+        fits, in nats, so that none gets lost.
     beta: how far slopes by means are evened out between narrow and wide components; 0 follows the
         plain likelihood.
     """
@@ -76,6 +81,7 @@ class Autoregressive(Hyperparameters):
     components: int = 24
     hidden: tuple[int, ...] = (64, 64)
     scale_floor: float = 0.01
+    pull: float = 5e-4
     beta: float = 0.5
 
     name: ClassVar[str] = "autoregressive"
@@ -89,4 +95,5 @@ class Autoregressive(Hyperparameters):
         spread_out = normal_quantile((np.arange(k) + 0.5) / k)
         bias = np.concatenate([np.zeros(2 + k), spread_out, np.zeros(k)])
         conditionals = Conditionals.build(sizes, self.hidden, bias, generator)
-        return AutoregressiveModel(conditionals, self.scale_floor, self.beta)
+        pull = self.pull if sizes.discounted else 0.0
+        return AutoregressiveModel(conditionals, self.scale_floor, pull, self.beta)

@@ -14,7 +14,8 @@ from scipy.special import ndtri as normal_quantile
 from fle.models.base import LikelihoodModel, Sizes, Tuning, cumulative_weights, pick
 from fle.models.frames import FrameRule, moments_frame
 from fle.models.hyperparameters import Hyperparameters
-from fle.models.network import Network, even_slopes
+from fle.models.mixtures import drawn_to_standard, even_slopes
+from fle.models.network import Network
 
 
 class Mixture(NamedTuple):
@@ -24,18 +25,6 @@ class Mixture(NamedTuple):
     means: Float[Array, "k d"]
     diagonal: Float[Array, "k d"]
     below: Float[Array, "k o"]
-
-
-def drawn_to_standard(mixture: Mixture) -> Float[Array, ""]:
-    """Zero, but with a slope: training draws components to equal weights and a standard normal law.
-
-    A narrow component far from all returns explains none of them, so their likelihood never moves
-    it again. Where returns are sure at one stage and spread at the next, most would be lost for
-    good. The force is hardly felt by a component that explains any returns.
-    """
-    away = 0.5 * (jnp.mean(mixture.means**2) + jnp.mean(jnp.log(mixture.diagonal) ** 2))
-    distance = away - jnp.mean(jax.nn.log_softmax(mixture.weights))
-    return distance - jax.lax.stop_gradient(distance)
 
 
 class GMMModel(LikelihoodModel):
@@ -85,7 +74,7 @@ class GMMModel(LikelihoodModel):
         mixture = self.mixture(inputs)
         mixture = mixture._replace(means=even_slopes(mixture.means, mixture.diagonal, self.beta))
         likelihood = jnp.mean(jax.vmap(lambda z: self._log_density(mixture, z))(target))
-        return self.pull * drawn_to_standard(mixture) - likelihood
+        return self.pull * drawn_to_standard(*mixture[:3]) - likelihood
 
     def _log_density(self, mixture: Mixture, returns: Float[Array, " d"]) -> Float[Array, ""]:
         """The triangular solve is unrolled, as d is small."""

@@ -1,7 +1,6 @@
 """The network that all gradient-trained models share, and how losses reach it."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -100,23 +99,3 @@ def mean_over_draws(
     repeated = jax.tree.map(lambda a: jnp.repeat(a, number, axis=0), jax.vmap(known)(inputs))
     flat = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), draws)
     return jnp.mean(jax.vmap(value)(repeated, flat))
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
-def even_slopes(
-    means: Float[Array, "*shape"], scales: Float[Array, "*shape"], beta: float
-) -> Float[Array, "*shape"]:
-    """The means of Gaussians as they are, but slopes by them multiplied by `scales` to 2 beta.
-
-    A likelihood's slope by a mean is as steep as the component is narrow, and so is its noise. With
-    beta = 1/2 that noise is the same for all, as it is by weights and spreads already, and narrow
-    components no longer drown what the others and rare rows have to say. Seitzer, Tavakoli, Antic,
-    Martius (2022), for one Gaussian.
-    """
-    return means
-
-
-even_slopes.defvjp(
-    lambda means, scales, beta: (means, scales),
-    lambda beta, scales, slopes: (slopes * scales ** (2 * beta), jnp.zeros_like(scales)),
-)
