@@ -264,7 +264,7 @@ def _known_laws(scale: float, shift: float) -> fle.RewardMixture:
 
 CASES = {
     "gmm": Case(_always(fle.GMM(hidden=SMALL))),
-    "autoregressive": Case(_always(fle.Autoregressive(hidden=SMALL))),
+    "autoregressive": Case(_always(fle.Autoregressive())),
     "flow": Case(_always(fle.Flow(hidden=32))),
     # As many steps as make the sampler's own error invisible to 10,000 draws.
     "diffusion": Case(_always(fle.Diffusion(hidden=(64, 64), sampling_steps=32)), quadrature=2_000),

@@ -37,11 +37,12 @@ class Deadline:
         try:
             worker.join(max(self._remaining, 0.0))
         finally:
-            late = worker.is_alive()
-            if late:
+            running = worker.is_alive()
+            if running:
                 stop()
             self._remaining -= time.monotonic() - began
-        if late:
+        # Work that ends while it is being waited for may have taken too long all the same.
+        if running or self._remaining < 0:
             worker.join(GRACE_SECONDS)
             raise PolicyError(
                 f"{self._name}: the policy took longer than {self._seconds:g} s in total; expected"
