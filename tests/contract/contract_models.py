@@ -267,7 +267,7 @@ CASES = {
     "autoregressive": Case(_always(fle.Autoregressive())),
     "flow": Case(_always(fle.Flow(hidden=32))),
     # As many steps as make the sampler's own error invisible to 10,000 draws.
-    "diffusion": Case(_always(fle.Diffusion(hidden=(64, 64), sampling_steps=32)), quadrature=2_000),
+    "diffusion": Case(_always(fle.Diffusion(hidden=SMALL, sampling_steps=32)), quadrature=2_000),
     "histogram": Case(_always(fle.Histogram(hidden=SMALL)), bounded=True),
     "gaussian": Case(_always(fle.Gaussian(hidden=SMALL)), knows="moments"),
     "gaussian-fixed": Case(_always(fle.Gaussian(std=1.0, hidden=SMALL)), knows="mean"),

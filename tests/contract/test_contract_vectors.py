@@ -1,5 +1,7 @@
 """What the models of vector returns promise in two dimensions."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from contract_models import ROWS, SMALL, TRAINING
@@ -12,7 +14,7 @@ MODELS = {
     "autoregressive": fle.Autoregressive(hidden=SMALL),
     "flow": fle.Flow(hidden=32),
     "coupling flow": fle.Flow("coupling", layers=2, knots=8, hidden=16, context=(16, 8)),
-    "diffusion": fle.Diffusion(hidden=(64, 64), sampling_steps=32),
+    "diffusion": fle.Diffusion(hidden=SMALL, sampling_steps=32),
     "histogram": fle.Histogram(bins=20, hidden=SMALL),
     "categorical": fle.Categorical(atoms=21, hidden=SMALL),
 }
@@ -38,8 +40,9 @@ def two_rewards(scales=(1.0, 1.0)):
 
 
 def fit(name, scales=(1.0, 1.0)):
+    training = replace(TRAINING, steps=600)
     return fle.evaluate(
-        two_rewards(scales), [1.0], gamma=0.0, model=MODELS[name], training=TRAINING
+        two_rewards(scales), [1.0], gamma=0.0, model=MODELS[name], training=training
     )
 
 

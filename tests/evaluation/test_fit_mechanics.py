@@ -169,6 +169,7 @@ def test_strong_decay_ends_where_rewards_can_no_longer_be_learned_by_heart():
         data,
         lambda x: np.ones((len(x), 1)),
         horizon=2,
+        model=fle.GMM(components=3, hidden=(32, 32)),
         # Batches so large that noise drawn afresh is not learned by heart either.
         training=fle.Training(steps=500, batch_size=500),
         progress=None,

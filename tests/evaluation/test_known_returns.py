@@ -15,6 +15,7 @@ from fle.returns import cvar
 from fle.tasks import TabularMDP, random_mdp, random_policy
 
 HORIZON = 3
+NORMAL = fle.Gaussian(hidden=(32, 32))
 POLICY = random_policy(4, 2, seed=1)
 DATA = fle.Dataset(
     **random_mdp(4, 2, seed=0, horizon=HORIZON, termination=0.2).offline_data(ROWS, seed=2)
@@ -107,12 +108,12 @@ def test_held_out_loss_is_in_the_units_of_the_rewards():
     noise = generator.standard_normal(ROWS)
     for std in (0.01, 100.0):
         data = fle.Dataset(**columns, rewards=std * noise)
-        (record,) = fle.evaluate(data, POLICY, gamma=0.0, model=GMM, training=QUICK).records
+        (record,) = fle.evaluate(data, POLICY, gamma=0.0, model=NORMAL, training=QUICK).records
         entropy = np.log(std * np.sqrt(2 * np.pi * np.e))
         assert abs(record.held_out_loss - entropy) < 5 * np.sqrt(0.5 / 200) + 0.03
 
 
-@pytest.mark.parametrize("spec", [fle.Gaussian(hidden=(32, 32)), GMM], ids=["gaussian", "gmm"])
+@pytest.mark.parametrize("spec", [NORMAL, GMM], ids=["gaussian", "gmm"])
 def test_discounted_moments(spec):
     gamma = 0.7
     mean, variance = empirical_mdp().discounted_moments(POLICY, gamma)
