@@ -25,7 +25,7 @@ from eager_process import EagerLoop, torch_python
 from environment import describe
 from fle.evaluation.bellman import WEIGHT_DECAYS
 from fle.evaluation.encoding import Encoder, Fitted, Frame
-from fle.evaluation.optimise import initial_state, train_stage
+from fle.evaluation.optimise import initial_state, stage_training
 from fle.models.base import Tuning
 from fle.policies import tabulate_for_data
 from fle.tasks import CombinationLock
@@ -70,7 +70,7 @@ def stage_runner(spec: fle.models.ModelSpec, lock: Lock) -> Callable[[], object]
     def run() -> object:
         order = np.concatenate([generator.permutation(ROWS_A_STAGE) for _ in range(passes)])
         order = order[: training.steps * training.batch_size].astype(np.int32)
-        result = train_stage(
+        result = stage_training(training.batch_size)(
             model=model,
             state=initial_state(model),
             previous=Fitted(model, frame),

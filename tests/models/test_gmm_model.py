@@ -82,9 +82,9 @@ def test_a_fresh_mixture_is_roughly_standard_normal():
     # Ten means at the quantiles 0.05, 0.15, ... have variance 0.88; softplus(0) + 0.01 = 0.703
     # adds 0.49.
     model = build(fle.GMM(components=10, hidden=()))
-    mixture = model.mixture(jnp.zeros(2))
-    assert float(jnp.mean(mixture.means)) == pytest.approx(0, abs=1e-5)
-    variance = float(jnp.var(mixture.means) + jnp.mean(mixture.diagonal**2))
+    mixture = model.mixture(model.network(jnp.zeros(2)))
+    assert float(jnp.mean(mixture.means[0])) == pytest.approx(0, abs=1e-5)
+    variance = float(jnp.var(mixture.means[0]) + jnp.mean(mixture.diagonal[0] ** 2))
     assert variance == pytest.approx(0.88 + 0.49, abs=0.02)
 
 
@@ -102,6 +102,23 @@ def test_the_loss_is_the_negative_log_likelihood():
     target = jnp.asarray([[0.2], [-1.0]])
     logs = [model.log_prob(jnp.zeros(2), z) for z in target]
     assert model.loss(jnp.zeros(2), target) == pytest.approx(-np.mean(logs), rel=1e-6)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_loss_of_a_batch_is_the_likelihood_of_its_rows(d):
+    generator = np.random.default_rng(d)
+    model = fle.GMM(components=3, hidden=(8,)).build(Sizes(2, 1, d, False, False), generator)
+    model = jax.tree.map(
+        lambda a: a + 0.3 * jnp.asarray(generator.standard_normal(a.shape), jnp.float32), model
+    )
+    inputs, targets = generator.standard_normal((5, 3)), generator.standard_normal((5, 4, d))
+    logs = [
+        model.log_prob(jnp.asarray(row), jnp.asarray(z))
+        for row, draws in zip(inputs, targets, strict=True)
+        for z in draws
+    ]
+    loss = model.batch_loss(jnp.asarray(inputs), jnp.asarray(targets))
+    assert loss == pytest.approx(-np.mean(logs), rel=1e-5)
 
 
 def test_slopes_by_means_are_as_steep_as_their_noise():

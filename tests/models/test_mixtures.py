@@ -12,14 +12,18 @@ from fle.models.mixtures import drawn_to_standard, even_slopes
 
 def test_components_are_drawn_to_the_standard_without_changing_the_loss():
     logits = jnp.log(jnp.asarray([0.9, 0.1]))
-    means, scales = jnp.asarray([[2.0], [-4.0]]), jnp.asarray([[0.5], [1.0]])
-    value, slopes = jax.value_and_grad(drawn_to_standard, (0, 1, 2))(logits, means, scales)
+    means, scales = jnp.asarray([2.0, -4.0]), jnp.asarray([0.5, 1.0])
+
+    def pull(logits, means, scales):
+        return drawn_to_standard(jax.nn.log_softmax(logits), means, scales)
+
+    value, slopes = jax.value_and_grad(pull, (0, 1, 2))(logits, means, scales)
     assert value == 0
     # Of -log softmax, averaged: weight minus 1/2. Of half a square: the mean; of half the square of
     # a logarithm: log s / s.
     assert np.allclose(slopes[0], [0.4, -0.4])
-    assert np.allclose(slopes[1].ravel(), 0.5 * np.array([2, -4]))
-    assert np.allclose(slopes[2].ravel(), 0.5 * np.array([np.log(0.5) / 0.5, 0]))
+    assert np.allclose(slopes[1], 0.5 * np.array([2, -4]))
+    assert np.allclose(slopes[2], 0.5 * np.array([np.log(0.5) / 0.5, 0]))
 
 
 @pytest.mark.parametrize("discounted", [False, True])

@@ -50,3 +50,16 @@ def test_a_fresh_network_says_its_bias():
     outputs = network(3)(jnp.asarray([0.3, -0.2]))
     # The last layer's weights start at a twentieth and less.
     assert outputs == pytest.approx([1.0, 2.0, 3.0], abs=0.3)
+
+
+@pytest.mark.parametrize("hidden", [(), (4,), (4, 5)])
+@pytest.mark.parametrize("trends", [0, 1, 3])
+def test_columns_are_the_outputs_of_each_row(hidden, trends):
+    generator = np.random.default_rng(1)
+    model = Network(2, hidden, np.array([1.0, 2.0, 3.0]), generator, trends=trends)
+    slopes, curvatures = (generator.standard_normal((n, 2 * trends)) for n in (1, 2))
+    model = with_trend(model, slopes[0], curvatures, [0.5, 2.0])
+    inputs = jnp.asarray(3 * generator.standard_normal((7, 2)), jnp.float32)
+    each = np.stack([model(row) for row in inputs], axis=1)
+    assert np.ptp(each, axis=1).min() > 0.01
+    assert np.allclose(model.columns(inputs), each, rtol=1e-5, atol=1e-5)

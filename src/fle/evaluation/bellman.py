@@ -19,7 +19,7 @@ from fle.evaluation.optimise import (
     draw_targets,
     initial_state,
     parameters_of,
-    train_stage,
+    stage_training,
     with_parameters,
 )
 from fle.evaluation.progress import Progress
@@ -167,7 +167,7 @@ class BellmanLoop:
         def train(
             model: GradientModel, state: TrainingState, weight_decay: float
         ) -> tuple[TrainingState, np.ndarray]:
-            state, losses = train_stage(
+            state, losses = stage_training(self._training.batch_size)(
                 model,
                 state,
                 previous,

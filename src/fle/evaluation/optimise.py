@@ -1,8 +1,9 @@
 """The optimiser loop: one stage of gradient training, as one compiled function."""
 
 import math
+from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -10,26 +11,18 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from fle.evaluation.encoding import Fitted, Frame, Rows, row_inputs, transitions
+from fle.evaluation.encoding import Fitted, Frame, Rows, transitions
 from fle.models.base import GradientModel, ReturnModel, Sizes, Transition, draw_updates, next_laws
 
 # Targets are drawn for blocks of about this many numbers: enough for efficient matrix products,
 # few enough to stay in the cache.
 BLOCK_NUMBERS = 1_000_000
 TABLE_NUMBERS = 100_000_000
+# Loops over batches of fewer rows end before a second thread is awake.
+SHARED_ROWS = 200
 # Weight decay is as given for batches of this size. Adam divides gradients by their noise, which in
 # smaller batches is larger by the root of the ratio; decay is weakened as much to keep the balance.
 DECAY_BATCH = 500
-Function = TypeVar("Function")
-
-
-def _compiled_for_one_thread(function: Function) -> Function:
-    """The products of a step are too small to share among cores: waking threads costs more.
-
-    A second fit can use the other core.
-    """
-    jit: Any = eqx.filter_jit
-    return jit(function, compiler_options={"xla_cpu_multi_thread_eigen": False})
 
 
 @cache
@@ -75,7 +68,6 @@ def _weights_only(model: GradientModel) -> Float[Array, " p"]:
     return ravel_pytree(jax.tree.map(lambda a: jnp.full(a.shape, float(a.ndim > 1)), arrays))[0]
 
 
-@_compiled_for_one_thread
 def train_stage(
     model: GradientModel,
     state: TrainingState,
@@ -106,9 +98,8 @@ def train_stage(
     decay = weight_decay * math.sqrt(batch_size / DECAY_BATCH) * _weights_only(model)
     number, tabulated = update.plan(steps, batch_size, stage_rows.shape[0])
     table_key, key = jax.random.split(key)
-    table = None
     if tabulated:
-        table = update.prepare_in_blocks(stage_rows, number * batch_size, table_key)
+        table, split = update.table(stage_rows, number * batch_size, table_key)
 
     def batch_loss(parameters: Float[Array, " p"], inputs: Any, targets: Any) -> Any:
         return with_parameters(model, parameters).batch_loss(inputs, targets)
@@ -124,13 +115,12 @@ def train_stage(
     def train_block(state: TrainingState, block: Any) -> tuple[TrainingState, Any]:
         positions, rates, averages, key = block
         flat = positions.reshape(-1)
-        if table is None:
-            prepare_key, key = jax.random.split(key)
-            prepared = update.prepare(stage_rows[flat], prepare_key, thin=True)
+        if tabulated:
+            known = jax.vmap(split)(table[flat])
         else:
-            prepared = jax.tree.map(lambda a: a[flat], table)
-        targets = update.targets(prepared, flat.shape[0], key)
-        inputs = row_inputs(rows, stage_rows[flat], sizes)
+            prepare_key, key = jax.random.split(key)
+            known = update.prepare(stage_rows[flat], prepare_key, thin=True)
+        inputs, targets = known.inputs, update.targets(known.target, flat.shape[0], key)
         inputs, targets = jax.tree.map(
             lambda a: a.reshape(*positions.shape, *a.shape[1:]), (inputs, targets)
         )
@@ -144,6 +134,33 @@ def train_stage(
     return state, losses.reshape(-1)
 
 
+def stage_training(batch_size: int) -> Callable[..., tuple[TrainingState, Float[Array, " steps"]]]:
+    """`train_stage`, compiled as suits batches of this size."""
+    return _compiled(shared=batch_size >= SHARED_ROWS)
+
+
+@cache
+def _compiled(*, shared: bool) -> Any:
+    """The products of a step are too small to share among cores: waking threads costs more.
+
+    A second fit can use the other core.
+
+    shared: whether XLA may share the loops over a batch.
+    """
+    options: dict[str, bool | str] = {"xla_cpu_multi_thread_eigen": False}
+    if not shared:
+        options["xla_disable_hlo_passes"] = "cpu-parallel-task-assigner"
+    jit: Any = eqx.filter_jit
+    return jit(train_stage, compiler_options=options)
+
+
+class Known(NamedTuple):
+    """What is the same each time a row is used: the inputs, and a part of the targets."""
+
+    inputs: Float[Array, "k inputs"]
+    target: Any
+
+
 class Update(NamedTuple):
     """One stage's Bellman update: everything a target depends on but the row and the noise."""
 
@@ -155,8 +172,8 @@ class Update(NamedTuple):
     sizes: Sizes
     draws: int
 
-    def prepare(self, index: Int[Array, " k"], key: PRNGKeyArray, *, thin: bool) -> Any:
-        """The part of the targets that is the same each time a row is used.
+    def prepare(self, index: Int[Array, " k"], key: PRNGKeyArray, *, thin: bool) -> Known:
+        """All that can be known before a target is drawn.
 
         thin: keep at most `draws` of the candidate actions of a sampled target, drawn in proportion
             to their probability, as more could not be used.
@@ -170,19 +187,26 @@ class Update(NamedTuple):
         if size := self.model.prepare_noise_size:
             batch = batch._replace(noise=jax.random.uniform(noise_key, (*index.shape, size)))
         previous: Any = self.previous.model
-        return jax.vmap(lambda t: self.model.prepare(previous, t))(batch)
+        return Known(batch.inputs, jax.vmap(lambda t: self.model.prepare(previous, t))(batch))
 
-    def prepare_in_blocks(self, index: Int[Array, " k"], size: int, key: PRNGKeyArray) -> Any:
-        """All of `index`, some rows at a time, to bound the memory the networks need."""
+    def table(
+        self, index: Int[Array, " k"], size: int, key: PRNGKeyArray
+    ) -> tuple[Float[Array, "k numbers"], Callable[[Float[Array, " numbers"]], Known]]:
+        """What is known of all rows at `index`, and how to read a line of the table.
+
+        The numbers of a row lie side by side, as memory is slow to jump about in. Rows are prepared
+        `size` at a time, to bound the memory the networks need.
+        """
         size = min(size, index.shape[0])
         blocks = -(-index.shape[0] // size)
         padded = jnp.pad(index, (0, blocks * size - index.shape[0])).reshape(blocks, size)
-        table = jax.lax.map(
-            lambda block: self.prepare(*block, thin=False), (padded, jax.random.split(key, blocks))
-        )
-        return jax.tree.map(
-            lambda a: a.reshape(blocks * size, *a.shape[2:])[: index.shape[0]], table
-        )
+
+        def lines(block: Any) -> Float[Array, "size numbers"]:
+            return jax.vmap(lambda known: ravel_pytree(known)[0])(self.prepare(*block, thin=False))
+
+        table = jax.lax.map(lines, (padded, jax.random.split(key, blocks)))
+        example = jax.tree.map(lambda a: jnp.zeros(a.shape[1:], a.dtype), self._shapes(thin=False))
+        return table.reshape(blocks * size, -1)[: index.shape[0]], ravel_pytree(example)[1]
 
     def targets(self, prepared: Any, number: int, key: PRNGKeyArray) -> Any:
         """Targets of prepared rows, with fresh noise."""
@@ -192,18 +216,22 @@ class Update(NamedTuple):
 
     def plan(self, steps: int, batch_size: int, used: int) -> tuple[int, bool]:
         """How many steps make a block, and whether to prepare all rows beforehand."""
-        index = jax.ShapeDtypeStruct((1,), jnp.int32)
+        whole, thinned = _numbers(self._shapes(thin=False)), self._shapes(thin=True)
         key = jax.eval_shape(lambda: jax.random.key(0))
-        whole = _numbers(jax.eval_shape(partial(self.prepare, thin=False), index, key))
-        thinned = jax.eval_shape(partial(self.prepare, thin=True), index, key)
-        target = jax.eval_shape(lambda p, k: self.targets(p, 1, k), thinned, key)
+        target = jax.eval_shape(lambda p, k: self.targets(p, 1, k), thinned.target, key)
         candidates = self.rows.probabilities.shape[1]
         uses = steps * batch_size * min(candidates, self.draws)
         tabulated = used * candidates <= uses and used * whole <= TABLE_NUMBERS
         a_row = max(whole if tabulated else _numbers(thinned), _numbers(target))
-        most = max(1, BLOCK_NUMBERS // ((a_row + self.sizes.inputs) * batch_size))
+        most = max(1, BLOCK_NUMBERS // (a_row * batch_size))
         number = max(n for n in range(1, min(most, steps) + 1) if steps % n == 0)
         return number, tabulated
+
+    def _shapes(self, *, thin: bool) -> Known:
+        """Of what `prepare` gives for one row."""
+        index = jax.ShapeDtypeStruct((1,), jnp.int32)
+        key = jax.eval_shape(lambda: jax.random.key(0))
+        return jax.eval_shape(partial(self.prepare, thin=thin), index, key)
 
 
 def _numbers(tree: Any) -> int:
@@ -214,10 +242,9 @@ def _numbers(tree: Any) -> int:
 def mean_loss(update: Update, index: Int[Array, " k"], key: PRNGKeyArray) -> Float[Array, ""]:
     """Loss of the update's model against fresh targets of the rows at `index`."""
     prepare_key, target_key = jax.random.split(key)
-    prepared = update.prepare(index, prepare_key, thin=True)
-    targets = update.targets(prepared, index.shape[0], target_key)
-    inputs = row_inputs(update.rows, index, update.sizes)
-    return update.model.batch_loss(inputs, targets)
+    known = update.prepare(index, prepare_key, thin=True)
+    targets = update.targets(known.target, index.shape[0], target_key)
+    return update.model.batch_loss(known.inputs, targets)
 
 
 @eqx.filter_jit

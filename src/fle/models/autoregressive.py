@@ -19,7 +19,7 @@ from fle.models.mixtures import drawn_to_standard, even_slopes
 
 
 class Components(NamedTuple):
-    """A mixture of normal laws on the line; its weights as logits or cumulated."""
+    """A mixture of normal laws on the line; its weights as logarithms or cumulated."""
 
     weights: Float[Array, " k"]
     means: Float[Array, " k"]
@@ -43,17 +43,18 @@ class AutoregressiveModel(TriangularModel):
             outputs, np.cumsum([1, 1, *[(outputs.size - 2) // 3] * 2])
         )
         return Components(
-            logits, location + offsets, self.scale_floor + jax.nn.softplus(spread + scales)
+            jax.nn.log_softmax(logits),
+            location + offsets,
+            self.scale_floor + jax.nn.softplus(spread + scales),
         )
 
     def log_prob_of_one(self, law: Components, value: Float[Array, ""]) -> Float[Array, ""]:
         """The mixture's log density; training does not lose components."""
-        logits, means, scales = law
-        pulled = self.pull * drawn_to_standard(logits, means, scales) if self.pull else 0.0
+        weights, means, scales = law
+        pulled = self.pull * drawn_to_standard(weights, means, scales) if self.pull else 0.0
         means = even_slopes(means, scales, self.beta)
-        logs = logits - jnp.log(scales) - 0.5 * ((value - means) / scales) ** 2
-        normaliser = jax.nn.logsumexp(logits) + 0.5 * np.log(2 * np.pi)
-        return jax.nn.logsumexp(logs) - normaliser - pulled
+        logs = weights - jnp.log(scales) - 0.5 * ((value - means) / scales) ** 2
+        return jax.nn.logsumexp(logs) - 0.5 * np.log(2 * np.pi) - pulled
 
     def ready(self, law: Components) -> Components:
         """With cumulated weights."""

@@ -19,12 +19,17 @@ from fle.models.network import Network
 
 
 class Mixture(NamedTuple):
-    """Component weights in some form, means, and the Cholesky factors on and below the diagonal."""
+    """Component weights in some form; for each coordinate the components' means and entries on the
+    diagonal of their Cholesky factors; the entries below it.
 
-    weights: Float[Array, " k"]
-    means: Float[Array, "k d"]
-    diagonal: Float[Array, "k d"]
-    below: Float[Array, "k o"]
+    Components are the first axis of every array. Rows of a batch are the last, if there is one:
+    loops over them are long and fast.
+    """
+
+    weights: Float[Array, "k ..."]
+    means: tuple[Float[Array, "k ..."], ...]
+    diagonal: tuple[Float[Array, "k ..."], ...]
+    below: tuple[Float[Array, "k ..."], ...]
 
 
 class GMMModel(LikelihoodModel):
@@ -46,61 +51,74 @@ class GMMModel(LikelihoodModel):
         """One number picks the component, d draw from it."""
         return 1 + self.return_dim
 
-    def mixture(self, inputs: Float[Array, " inputs"]) -> Mixture:
-        """The mixture at one input, its weights as logits."""
+    def mixture(self, outputs: Float[Array, "outputs ..."]) -> Mixture:
+        """The mixture for outputs of the network, its weights as logarithms."""
         k, d = self.components, self.return_dim
         location, spread, logits, offsets, diagonal, below = jnp.split(
-            self.network(inputs), np.cumsum([d, d, k, k * d, k * d])
+            outputs, np.cumsum([d, d, k, k * d, k * d])
         )
-        means = location + offsets.reshape(k, d)
-        diagonal = self.scale_floor + jax.nn.softplus(spread + diagonal.reshape(k, d))
-        return Mixture(logits, means, diagonal, below.reshape(k, -1))
+        return Mixture(
+            jax.nn.log_softmax(logits, axis=0),
+            tuple(location[i] + offsets[i::d] for i in range(d)),
+            tuple(self.scale_floor + jax.nn.softplus(spread[i] + diagonal[i::d]) for i in range(d)),
+            tuple(below[i :: d * (d - 1) // 2] for i in range(d * (d - 1) // 2)),
+        )
 
     def condition(self, inputs: Float[Array, " inputs"]) -> Mixture:
         """The mixture at one input, its weights cumulated."""
-        mixture = self.mixture(inputs)
+        mixture = self.mixture(self.network(inputs))
         return mixture._replace(weights=cumulative_weights(mixture.weights))
 
     def log_prob(
         self, inputs: Float[Array, " inputs"], returns: Float[Array, " d"]
     ) -> Float[Array, ""]:
         """Log density of the mixture at one input."""
-        return self._log_density(self.mixture(inputs), returns)
+        mixture = self.mixture(self.network(inputs)[:, None])
+        return self._log_densities(mixture, returns[:, None, None])[0, 0]
 
     def loss(
         self, inputs: Float[Array, " inputs"], target: Float[Array, "draws d"]
     ) -> Float[Array, ""]:
-        """Negative log likelihood, averaged over the draws; no component gets lost."""
-        mixture = self.mixture(inputs)
-        mixture = mixture._replace(means=even_slopes(mixture.means, mixture.diagonal, self.beta))
-        likelihood = jnp.mean(jax.vmap(lambda z: self._log_density(mixture, z))(target))
-        return self.pull * drawn_to_standard(*mixture[:3]) - likelihood
+        """The loss of a batch of one."""
+        return self.batch_loss(inputs[None], target[None])
 
-    def _log_density(self, mixture: Mixture, returns: Float[Array, " d"]) -> Float[Array, ""]:
+    def batch_loss(
+        self, inputs: Float[Array, "rows inputs"], targets: Float[Array, "rows draws d"]
+    ) -> Float[Array, ""]:
+        """Negative log likelihood, averaged over rows and draws; no component gets lost."""
+        mixture = self.mixture(self.network.columns(inputs))
+        pairs = zip(mixture.means, mixture.diagonal, strict=True)
+        mixture = mixture._replace(means=tuple(even_slopes(*pair, self.beta) for pair in pairs))
+        likelihood = jnp.mean(self._log_densities(mixture, targets.T))
+        pairs = zip(mixture.means, mixture.diagonal, strict=True)
+        pulls = [drawn_to_standard(mixture.weights, *pair) for pair in pairs]
+        return self.pull * sum(pulls) / self.return_dim - likelihood
+
+    def _log_densities(
+        self, mixture: Mixture, returns: Float[Array, "d draws rows"]
+    ) -> Float[Array, "draws rows"]:
         """The triangular solve is unrolled, as d is small."""
-        logits, means, diagonal, below = mixture
-        whitened: list[Float[Array, " k"]] = []
-        for row in range(self.return_dim):
-            residual = returns[row] - means[:, row]
-            for column, value in enumerate(whitened):
-                residual = residual - below[:, _entry(row, column)] * value
-            whitened.append(residual / diagonal[:, row])
+        weights, means, diagonal, below = mixture
+        whitened: list[Float[Array, "k draws rows"]] = []
+        for i in range(self.return_dim):
+            residual = returns[i] - means[i][:, None]
+            for j, value in enumerate(whitened):
+                residual = residual - below[_entry(i, j)][:, None] * value
+            whitened.append(residual / diagonal[i][:, None])
         exponent = sum(value**2 for value in whitened)
-        logs = logits - jnp.sum(jnp.log(diagonal), axis=1) - 0.5 * exponent
-        normaliser = jax.nn.logsumexp(logits) + 0.5 * self.return_dim * np.log(2 * np.pi)
-        return jax.nn.logsumexp(logs) - normaliser
+        heights = weights - sum(jnp.log(scales) for scales in diagonal)
+        logs = jax.nn.logsumexp(heights[:, None] - 0.5 * exponent, axis=0)
+        return logs - 0.5 * self.return_dim * np.log(2 * np.pi)
 
     def draw(self, law: Mixture, uniforms: Float[Array, " noise"]) -> Float[Array, " d"]:
         """Pick a component, then draw from it."""
         component = pick(law.weights, uniforms[0])
         normal = ndtri(uniforms[1:])
-        mean, scale, lower = (values[component] for values in (law.means, law.diagonal, law.below))
-        offsets = [
-            scale[row] * normal[row]
-            + sum(lower[_entry(row, column)] * normal[column] for column in range(row))
-            for row in range(self.return_dim)
-        ]
-        return mean + jnp.stack(offsets)
+        returns = []
+        for i in range(self.return_dim):
+            lower = sum(law.below[_entry(i, j)][component] * normal[j] for j in range(i))
+            returns.append(law.means[i][component] + law.diagonal[i][component] * normal[i] + lower)
+        return jnp.stack(returns)
 
 
 def _entry(row: int, column: int) -> int:

@@ -8,7 +8,9 @@ from jaxtyping import Array, Float
 
 
 def drawn_to_standard(
-    logits: Float[Array, " k"], means: Float[Array, "k ..."], scales: Float[Array, "k ..."]
+    log_weights: Float[Array, "k ..."],
+    means: Float[Array, "k ..."],
+    scales: Float[Array, "k ..."],
 ) -> Float[Array, ""]:
     """Zero, but with a slope: training draws components to equal weights and a standard normal law.
 
@@ -17,7 +19,7 @@ def drawn_to_standard(
     good. The force is hardly felt by a component that explains any returns.
     """
     away = 0.5 * (jnp.mean(means**2) + jnp.mean(jnp.log(scales) ** 2))
-    distance = away - jnp.mean(jax.nn.log_softmax(logits))
+    distance = away - jnp.mean(log_weights)
     return distance - jax.lax.stop_gradient(distance)
 
 

@@ -59,9 +59,24 @@ class Network(eqx.Module):
         outputs, trend = self.finish(self.project(inputs)), self.trend(inputs)
         return outputs + jnp.pad(trend, (0, outputs.size - trend.size))
 
+    def columns(self, inputs: Float[Array, "rows inputs"]) -> Float[Array, "outputs rows"]:
+        """The outputs for a batch, a column for each row.
+
+        What a model does with each output is then a loop over rows, which are many, and fast.
+        """
+        weights, values = (self.gates.T * self.weights[0], *self.weights[1:]), inputs
+        for weight, bias in zip(weights[:-1], self.biases[:-1], strict=True):
+            values = jax.nn.silu(values @ weight + bias)
+        outputs = weights[-1].T @ values.T + self.biases[-1][:, None]
+        trend = jax.vmap(self.trend)(inputs).T
+        return outputs.at[: trend.shape[0]].add(trend)
+
     def project(self, inputs: Float[Array, " inputs"]) -> Float[Array, " hidden"]:
-        """The first layer's sums, to which other terms may be added before `finish`."""
-        return (self.gates[0] * inputs) @ self.weights[0] + self.biases[0]
+        """The first layer's sums, to which other terms may be added before `finish`.
+
+        Gates act on weights: the same as on inputs, and less to do for a batch.
+        """
+        return inputs @ (self.gates.T * self.weights[0]) + self.biases[0]
 
     def finish(self, sums: Float[Array, " hidden"]) -> Float[Array, " outputs"]:
         """The outputs from the first layer's sums, without the trend."""
@@ -71,8 +86,9 @@ class Network(eqx.Module):
 
     def trend(self, inputs: Float[Array, " inputs"]) -> Float[Array, " trends"]:
         """What is added to the first outputs."""
-        near = self.gates[0] * jnp.clip(inputs, -FURTHEST, FURTHEST)
-        slopes = self.slopes[0] + near @ self.curvatures
+        near = jnp.clip(inputs, -FURTHEST, FURTHEST)
+        gates = jnp.tile(self.gates, self.slopes.size // inputs.size)
+        slopes = (gates * self.slopes)[0] + near @ (self.gates.T * self.curvatures * gates)
         return jnp.sum(slopes.reshape(-1, inputs.size) * near, axis=1)
 
 

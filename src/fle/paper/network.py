@@ -34,6 +34,10 @@ class PlainNetwork(eqx.Module):
         """The outputs for one input vector."""
         return self.finish(self.project(inputs))
 
+    def columns(self, inputs: Float[Array, "rows inputs"]) -> Float[Array, "outputs rows"]:
+        """The outputs for a batch, a column for each row."""
+        return jax.vmap(self)(inputs).T
+
     def project(self, inputs: Float[Array, " inputs"]) -> Float[Array, " hidden"]:
         """The first layer's sums."""
         return inputs @ self.weights[0] + self.biases[0]
