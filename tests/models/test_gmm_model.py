@@ -1,3 +1,4 @@
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,6 +23,11 @@ def gmm_with(weights, means, factors, beta=0.5):
     outputs = [location, spread, np.log(weights) + 1.7, means - location, diagonal - spread, below]
     model = build(fle.GMM(components=k, hidden=(), scale_floor=FLOOR, beta=beta), d)
     return with_outputs(model, np.concatenate([part.reshape(-1) for part in outputs]))
+
+
+@eqx.filter_jit
+def slopes_of_loss(model, target):
+    return jax.grad(lambda m: m.loss(jnp.zeros(2), target))(model)
 
 
 def random_mixture(k, d, seed):
@@ -111,13 +117,17 @@ def test_loss_of_a_batch_is_the_likelihood_of_its_rows(d):
     model = jax.tree.map(
         lambda a: a + 0.3 * jnp.asarray(generator.standard_normal(a.shape), jnp.float32), model
     )
-    inputs, targets = generator.standard_normal((5, 3)), generator.standard_normal((5, 4, d))
-    logs = [
-        model.log_prob(jnp.asarray(row), jnp.asarray(z))
-        for row, draws in zip(inputs, targets, strict=True)
-        for z in draws
-    ]
-    loss = model.batch_loss(jnp.asarray(inputs), jnp.asarray(targets))
+    inputs, targets = (
+        jnp.asarray(generator.standard_normal(shape), jnp.float32) for shape in ((5, 3), (5, 4, d))
+    )
+
+    @eqx.filter_jit
+    def both(model):
+        logs = jax.vmap(lambda x, zs: jax.vmap(lambda z: model.log_prob(x, z))(zs))(inputs, targets)
+        return logs, model.batch_loss(inputs, targets)
+
+    logs, loss = both(model)
+    assert np.ptp(np.asarray(logs)) > 0.1
     assert loss == pytest.approx(-np.mean(logs), rel=1e-5)
 
 
@@ -125,13 +135,13 @@ def test_slopes_by_means_are_as_steep_as_their_noise():
     # Where one component explains all, the slope of -log N(z; m, s²) by m is (m - z)/s².
     for beta, slope in ((0.0, 100.0), (0.5, 10.0), (1.0, 1.0)):
         model = gmm_with([1.0], [[1.0]], [[[0.1]]], beta)
-        slopes = jax.grad(lambda m: m.loss(jnp.zeros(2), jnp.zeros((1, 1))))(model)
+        slopes = slopes_of_loss(model, jnp.zeros((1, 1)))
         assert slopes.network.biases[-1][3] == pytest.approx(slope, rel=2e-3)
 
 
 def test_a_component_without_returns_comes_back():
     model = gmm_with([1 - 1e-9, 1e-9], [[0.0], [30.0]], [[[1.0]], [[0.02]]])
-    slope = jax.grad(lambda m: m.loss(jnp.zeros(2), jnp.asarray([[-1.0], [1.0]])))(model)
+    slope = slopes_of_loss(model, jnp.asarray([[-1.0], [1.0]]))
     bias = slope.network.biases[-1]
     # Outputs: location, spread, two logits, two offsets, two scales; the second is far and narrow.
     assert bias[3] < 0
