@@ -166,9 +166,15 @@ def as_vector(values: Shaped[Array, "..."], size: int) -> Float[Array, "... size
 @eqx.filter_jit
 def row_inputs(rows: Rows, index: Int[Array, " k"], sizes: Sizes) -> Float[Array, "k inputs"]:
     """Encoded (observation, action) of the rows at `index`."""
-    observations = as_vector(rows.observations[index], sizes.observation)
-    actions = as_vector(rows.actions[index], sizes.action)
-    return jnp.concatenate([observations, actions], axis=1)
+    return joined(rows.observations[index], rows.actions[index], sizes)
+
+
+def joined(
+    observations: Shaped[Array, "k ..."], actions: Shaped[Array, "k ..."], sizes: Sizes
+) -> Float[Array, "k inputs"]:
+    """Observations and actions, as indices or vectors, as one vector a row."""
+    vectors = as_vector(observations, sizes.observation), as_vector(actions, sizes.action)
+    return jnp.concatenate(vectors, axis=1)
 
 
 @eqx.filter_jit

@@ -9,9 +9,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
-from fle.evaluation.encoding import Fitted, Frame, Rows, transitions
+from fle.evaluation.encoding import Fitted, Frame, Rows, joined, transitions
 from fle.models.base import GradientModel, ReturnModel, Sizes, Transition, draw_updates, next_laws
 
 # Targets are drawn for blocks of about this many numbers: enough for efficient matrix products,
@@ -120,9 +120,8 @@ def train_stage(
         else:
             prepare_key, key = jax.random.split(key)
             known = update.prepare(stage_rows[flat], prepare_key, thin=True)
-        inputs, targets = known.inputs, update.targets(known.target, flat.shape[0], key)
         inputs, targets = jax.tree.map(
-            lambda a: a.reshape(*positions.shape, *a.shape[1:]), (inputs, targets)
+            lambda a: a.reshape(*positions.shape, *a.shape[1:]), update.complete(known, key)
         )
         return jax.lax.scan(step, state, (inputs, targets, rates, averages))
 
@@ -155,9 +154,10 @@ def _compiled(*, shared: bool) -> Any:
 
 
 class Known(NamedTuple):
-    """What is the same each time a row is used: the inputs, and a part of the targets."""
+    """What is the same each time a row is used: observation and action, a part of the target."""
 
-    inputs: Float[Array, "k inputs"]
+    observations: Shaped[Array, "k ..."]
+    actions: Shaped[Array, "k ..."]
     target: Any
 
 
@@ -187,7 +187,8 @@ class Update(NamedTuple):
         if size := self.model.prepare_noise_size:
             batch = batch._replace(noise=jax.random.uniform(noise_key, (*index.shape, size)))
         previous: Any = self.previous.model
-        return Known(batch.inputs, jax.vmap(lambda t: self.model.prepare(previous, t))(batch))
+        target = jax.vmap(lambda t: self.model.prepare(previous, t))(batch)
+        return Known(self.rows.observations[index], self.rows.actions[index], target)
 
     def table(
         self, index: Int[Array, " k"], size: int, key: PRNGKeyArray
@@ -208,21 +209,25 @@ class Update(NamedTuple):
         example = jax.tree.map(lambda a: jnp.zeros(a.shape[1:], a.dtype), self._shapes(thin=False))
         return table.reshape(blocks * size, -1)[: index.shape[0]], ravel_pytree(example)[1]
 
-    def targets(self, prepared: Any, number: int, key: PRNGKeyArray) -> Any:
-        """Targets of prepared rows, with fresh noise."""
-        noise = jax.random.uniform(key, (number, self.model.target_noise_size))
+    def complete(self, known: Known, key: PRNGKeyArray) -> tuple[Float[Array, "k inputs"], Any]:
+        """Inputs of prepared rows, and their targets with fresh noise."""
+        inputs = joined(known.observations, known.actions, self.sizes)
+        noise = jax.random.uniform(key, (inputs.shape[0], self.model.target_noise_size))
         previous: Any = self.previous.model
-        return jax.vmap(lambda p, u: self.model.target(previous, p, u, self.draws))(prepared, noise)
+        targets = jax.vmap(lambda p, u: self.model.target(previous, p, u, self.draws))(
+            known.target, noise
+        )
+        return inputs, targets
 
     def plan(self, steps: int, batch_size: int, used: int) -> tuple[int, bool]:
         """How many steps make a block, and whether to prepare all rows beforehand."""
         whole, thinned = _numbers(self._shapes(thin=False)), self._shapes(thin=True)
         key = jax.eval_shape(lambda: jax.random.key(0))
-        target = jax.eval_shape(lambda p, k: self.targets(p, 1, k), thinned.target, key)
+        complete = _numbers(jax.eval_shape(self.complete, thinned, key))
         candidates = self.rows.probabilities.shape[1]
         uses = steps * batch_size * min(candidates, self.draws)
         tabulated = used * candidates <= uses and used * whole <= TABLE_NUMBERS
-        a_row = max(whole if tabulated else _numbers(thinned), _numbers(target))
+        a_row = max(whole if tabulated else _numbers(thinned), complete)
         most = max(1, BLOCK_NUMBERS // (a_row * batch_size))
         number = max(n for n in range(1, min(most, steps) + 1) if steps % n == 0)
         return number, tabulated
@@ -243,8 +248,7 @@ def mean_loss(update: Update, index: Int[Array, " k"], key: PRNGKeyArray) -> Flo
     """Loss of the update's model against fresh targets of the rows at `index`."""
     prepare_key, target_key = jax.random.split(key)
     known = update.prepare(index, prepare_key, thin=True)
-    targets = update.targets(known.target, index.shape[0], target_key)
-    return update.model.batch_loss(known.inputs, targets)
+    return update.model.batch_loss(*update.complete(known, target_key))
 
 
 @eqx.filter_jit
