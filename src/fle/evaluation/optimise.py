@@ -99,7 +99,7 @@ def train_stage(
     number, tabulated = update.plan(steps, batch_size, stage_rows.shape[0])
     table_key, key = jax.random.split(key)
     if tabulated:
-        table, split = update.table(stage_rows, number * batch_size, table_key)
+        table, read = update.table(stage_rows, number * batch_size, table_key)
 
     def batch_loss(parameters: Float[Array, " p"], inputs: Any, targets: Any) -> Any:
         return with_parameters(model, parameters).batch_loss(inputs, targets)
@@ -116,12 +116,12 @@ def train_stage(
         positions, rates, averages, key = block
         flat = positions.reshape(-1)
         if tabulated:
-            known = jax.vmap(split)(table[flat])
+            prepared = jax.vmap(read)(table[flat])
         else:
             prepare_key, key = jax.random.split(key)
-            known = update.prepare(stage_rows[flat], prepare_key, thin=True)
+            prepared = update.prepare(stage_rows[flat], prepare_key, thin=True)
         inputs, targets = jax.tree.map(
-            lambda a: a.reshape(*positions.shape, *a.shape[1:]), update.complete(known, key)
+            lambda a: a.reshape(*positions.shape, *a.shape[1:]), update.complete(prepared, key)
         )
         return jax.lax.scan(step, state, (inputs, targets, rates, averages))
 
@@ -153,7 +153,7 @@ def _compiled(*, shared: bool) -> Any:
     return jit(train_stage, compiler_options=options)
 
 
-class Known(NamedTuple):
+class Prepared(NamedTuple):
     """What is the same each time a row is used: observation and action, a part of the target."""
 
     observations: Shaped[Array, "k ..."]
@@ -172,7 +172,7 @@ class Update(NamedTuple):
     sizes: Sizes
     draws: int
 
-    def prepare(self, index: Int[Array, " k"], key: PRNGKeyArray, *, thin: bool) -> Known:
+    def prepare(self, index: Int[Array, " k"], key: PRNGKeyArray, *, thin: bool) -> Prepared:
         """All that can be known before a target is drawn.
 
         thin: keep at most `draws` of the candidate actions of a sampled target, drawn in proportion
@@ -188,11 +188,11 @@ class Update(NamedTuple):
             batch = batch._replace(noise=jax.random.uniform(noise_key, (*index.shape, size)))
         previous: Any = self.previous.model
         target = jax.vmap(lambda t: self.model.prepare(previous, t))(batch)
-        return Known(self.rows.observations[index], self.rows.actions[index], target)
+        return Prepared(self.rows.observations[index], self.rows.actions[index], target)
 
     def table(
         self, index: Int[Array, " k"], size: int, key: PRNGKeyArray
-    ) -> tuple[Float[Array, "k numbers"], Callable[[Float[Array, " numbers"]], Known]]:
+    ) -> tuple[Float[Array, "k numbers"], Callable[[Float[Array, " numbers"]], Prepared]]:
         """What is known of all rows at `index`, and how to read a line of the table.
 
         The numbers of a row lie side by side, as memory is slow to jump about in. Rows are prepared
@@ -203,19 +203,21 @@ class Update(NamedTuple):
         padded = jnp.pad(index, (0, blocks * size - index.shape[0])).reshape(blocks, size)
 
         def lines(block: Any) -> Float[Array, "size numbers"]:
-            return jax.vmap(lambda known: ravel_pytree(known)[0])(self.prepare(*block, thin=False))
+            return jax.vmap(lambda row: ravel_pytree(row)[0])(self.prepare(*block, thin=False))
 
         table = jax.lax.map(lines, (padded, jax.random.split(key, blocks)))
         example = jax.tree.map(lambda a: jnp.zeros(a.shape[1:], a.dtype), self._shapes(thin=False))
         return table.reshape(blocks * size, -1)[: index.shape[0]], ravel_pytree(example)[1]
 
-    def complete(self, known: Known, key: PRNGKeyArray) -> tuple[Float[Array, "k inputs"], Any]:
+    def complete(
+        self, prepared: Prepared, key: PRNGKeyArray
+    ) -> tuple[Float[Array, "k inputs"], Any]:
         """Inputs of prepared rows, and their targets with fresh noise."""
-        inputs = joined(known.observations, known.actions, self.sizes)
+        inputs = joined(prepared.observations, prepared.actions, self.sizes)
         noise = jax.random.uniform(key, (inputs.shape[0], self.model.target_noise_size))
         previous: Any = self.previous.model
         targets = jax.vmap(lambda p, u: self.model.target(previous, p, u, self.draws))(
-            known.target, noise
+            prepared.target, noise
         )
         return inputs, targets
 
@@ -232,7 +234,7 @@ class Update(NamedTuple):
         number = max(n for n in range(1, min(most, steps) + 1) if steps % n == 0)
         return number, tabulated
 
-    def _shapes(self, *, thin: bool) -> Known:
+    def _shapes(self, *, thin: bool) -> Prepared:
         """Of what `prepare` gives for one row."""
         index = jax.ShapeDtypeStruct((1,), jnp.int32)
         key = jax.eval_shape(lambda: jax.random.key(0))
@@ -247,8 +249,8 @@ def _numbers(tree: Any) -> int:
 def mean_loss(update: Update, index: Int[Array, " k"], key: PRNGKeyArray) -> Float[Array, ""]:
     """Loss of the update's model against fresh targets of the rows at `index`."""
     prepare_key, target_key = jax.random.split(key)
-    known = update.prepare(index, prepare_key, thin=True)
-    return update.model.batch_loss(*update.complete(known, target_key))
+    prepared = update.prepare(index, prepare_key, thin=True)
+    return update.model.batch_loss(*update.complete(prepared, target_key))
 
 
 @eqx.filter_jit

@@ -133,7 +133,10 @@ class GradientModel(ReturnModel):
 
     @abstractmethod
     def prepare(self, previous: Self, transition: Transition) -> Any:
-        """What is known of r + discount * y before anything is drawn, y from `previous`."""
+        """What is known of r + discount * y before anything is drawn, y from `previous`.
+
+        Between uses it is kept in float32, which holds whole numbers up to 2^24.
+        """
 
     def target(
         self, previous: Self, prepared: Any, uniforms: Float[Array, " noise"], draws: int

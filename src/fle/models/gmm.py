@@ -54,6 +54,7 @@ class GMMModel(LikelihoodModel):
     def mixture(self, outputs: Float[Array, "outputs ..."]) -> Mixture:
         """The mixture for outputs of the network, its weights as logarithms."""
         k, d = self.components, self.return_dim
+        entries = d * (d - 1) // 2
         location, spread, logits, offsets, diagonal, below = jnp.split(
             outputs, np.cumsum([d, d, k, k * d, k * d])
         )
@@ -61,7 +62,7 @@ class GMMModel(LikelihoodModel):
             jax.nn.log_softmax(logits, axis=0),
             tuple(location[i] + offsets[i::d] for i in range(d)),
             tuple(self.scale_floor + jax.nn.softplus(spread[i] + diagonal[i::d]) for i in range(d)),
-            tuple(below[i :: d * (d - 1) // 2] for i in range(d * (d - 1) // 2)),
+            tuple(below[i::entries] for i in range(entries)),
         )
 
     def condition(self, inputs: Float[Array, " inputs"]) -> Mixture:
