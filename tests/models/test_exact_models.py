@@ -1,5 +1,7 @@
 """The two Bellman-complete classes: closed form, rate of convergence, and what they refuse."""
 
+from dataclasses import dataclass
+
 import jax
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ from scipy import stats
 
 import fle
 from fle.errors import ModelError, SettingsError
+from fle.models.linear_quadratic import LinearQuadraticModel
 from fle.tasks import LQR, random_policy, sparse_terminal
 
 SIZES = (1_000, 10_000, 100_000)
@@ -120,6 +123,40 @@ def test_linear_quadratic_discounted():
     # Five effective stages, as above; 0.8^40 = 1e-4 is left out.
     assert abs(law.mean() - truth) < 2.5 / np.sqrt(10_000) + 5 * law.std() / np.sqrt(1e5)
     assert law.variance() == pytest.approx(CART.discounted_variance(0.8), rel=5 * np.sqrt(2 / 1e5))
+
+
+TRACES = []
+
+
+class CountedModel(LinearQuadraticModel):
+    """Notes each time its mean is traced: Python runs only then."""
+
+    def mean(self, inputs):
+        TRACES.append(1)
+        return super().mean(inputs)
+
+
+@dataclass(frozen=True)
+class Counted(fle.LinearQuadratic):
+    def build(self, sizes, generator):
+        return CountedModel(**vars(super().build(sizes, generator)))
+
+
+def test_steps_with_unequal_numbers_of_rows_are_compiled_once():
+    columns = CART.offline_data(600, seed=7)
+    # 200, 160, 120, 80 and 40 rows.
+    columns["steps"] = np.repeat(np.arange(5), np.arange(200, 0, -40))
+    TRACES.clear()
+    result = fle.evaluate(
+        fle.Dataset(**columns), CART.target_policy, horizon=5, model=Counted(CART.noise_std)
+    )
+    # Least squares, draws, and the density of rows kept aside.
+    assert len(TRACES) == 3
+    # Rows that only fill up count for nothing: the bound of the rate test at the 40 rows of the
+    # last step, the fewest.
+    probe = np.array([[0.5, -0.4]]), np.array([[0.3]])
+    mean = result.fits[-1].model.mean(result.encoder.inputs(*probe)[0])
+    assert abs(mean - CART.true_mean(*probe, 0)[0]) < 5 * 0.2 * np.sqrt(6 / 40)
 
 
 def test_reward_mixture_refuses_rewards_on_the_way():

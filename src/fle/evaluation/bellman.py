@@ -16,7 +16,6 @@ from fle.evaluation.limits import return_limits
 from fle.evaluation.measuring import MEASURED_ROWS, Measure
 from fle.evaluation.optimise import (
     TrainingState,
-    draw_targets,
     initial_state,
     parameters_of,
     stage_training,
@@ -25,6 +24,7 @@ from fle.evaluation.optimise import (
 from fle.evaluation.progress import Progress
 from fle.evaluation.randomness import Randomness
 from fle.evaluation.remarks import overfitting
+from fle.evaluation.sampling import draw_targets
 from fle.evaluation.settings import Training
 from fle.evaluation.stages import Stage
 from fle.models.base import DensityModel, ExactModel, GradientModel, ModelSpec, Sizes
@@ -55,7 +55,7 @@ class BellmanLoop:
         self._encoder = encoder
         self._rows = rows
         self._weights = weights
-        self._measure = Measure(encoder, rows, jnp.asarray(initial_inputs), training.draws)
+        self._measure = Measure(encoder, rows, initial_inputs, training.draws)
         self._training = training
         self._seed = seed
         self._random = Randomness.before(seed)
@@ -202,7 +202,7 @@ class BellmanLoop:
             return ()
         frame = self._frame(number, stage, previous)
         fitting, judging = np.split(stage.rows, [4 * stage.rows.size // 5])
-        index = jnp.asarray(np.resize(judging, MEASURED_ROWS))
+        index = np.resize(judging, MEASURED_ROWS)
         train = self._training_of(0, 1, fitting, stage.discount, previous, frame)
 
         def candidate(decay: float) -> Fitted:
@@ -232,39 +232,33 @@ class BellmanLoop:
     def _loss_of_known_rows(self, stage: Stage, previous: Fitted, fitted: Fitted) -> float:
         """Measured as on rows kept aside, so that the two can be compared."""
         places = np.linspace(0, stage.rows.size - 1, MEASURED_ROWS).astype(int)
-        index = jnp.asarray(stage.rows[places])
-        return self._measure.held_out_loss(stage, previous, fitted, index, self._random)
+        return self._measure.held_out_loss(
+            stage, previous, fitted, stage.rows[places], self._random
+        )
 
     def _fit_exactly(self, stage: Stage, previous: Fitted, frame: Frame) -> tuple[Fitted, float]:
-        index = jnp.asarray(stage.rows)
+        """With rows of weight zero added, so that all stages have the same number of rows."""
+        model, before, limits = previous
+        used = stage.rows.size
         batch = transitions(
             self._rows,
-            index,
+            jnp.asarray(np.resize(stage.rows, self._most_rows)),
             self._encoder.sizes,
             jnp.float32(stage.discount),
-            previous,
+            before,
+            limits,
             frame,
         )
-        weights = np.ones(index.size) if self._weights is None else self._weights[stage.rows]
-        model = previous.model.refit(  # type: ignore[attr-defined]
-            previous.model, batch, jnp.asarray(weights / weights.mean(), jnp.float32)
-        )
-        return Fitted(model, frame), np.nan
+        weights = np.ones(used) if self._weights is None else self._weights[stage.rows]
+        padded = np.pad(weights / weights.mean(), (0, self._most_rows - used))
+        refitted = model.refit(model, batch, jnp.asarray(padded, jnp.float32))  # type: ignore[attr-defined]
+        return Fitted(refitted, frame), np.nan
 
     def _frame(self, number: int, stage: Stage, previous: Fitted) -> Frame:
         """Standardise by the stage's targets, unless they hardly moved and none is out of reach."""
-        index = jnp.asarray(stage.rows[self._positions(stage.rows, MEASURED_ROWS)])
-        d = self._encoder.sizes.returns
-        drawn = draw_targets(
-            previous,
-            Frame(jnp.zeros(d), jnp.ones(d)),
-            self._rows,
-            index,
-            jnp.float32(stage.discount),
-            self._random.key(),
-            sizes=self._encoder.sizes,
-        )
-        targets = np.asarray(drawn, np.float64)
+        index = stage.rows[self._positions(stage.rows, MEASURED_ROWS)]
+        sizes, generator = self._encoder.sizes, self._random.generator
+        targets = draw_targets(previous, self._rows, index, stage.discount, sizes, generator)
         centre, scale = self._spec.frame(targets)
         scale = np.maximum(scale, LEAST_SCALE)
         old_centre, old_scale = (np.asarray(value) for value in previous.frame)

@@ -122,13 +122,7 @@ class Encoder:
 
     def inputs(self, observations: np.ndarray, actions: np.ndarray) -> np.ndarray:
         """Encoded (observation, action) pairs, one a row."""
-        parts = [self.observations(observations), self.actions(actions)]
-        sizes = [self.sizes.observation, self.sizes.action]
-        vectors = [
-            np.eye(size, dtype=np.float32)[part] if part.ndim == 1 else part
-            for part, size in zip(parts, sizes, strict=True)
-        ]
-        return np.concatenate(vectors, axis=1)
+        return as_vectors(self.observations(observations), self.actions(actions), self.sizes)
 
 
 def _sizes(data: Dataset, discounted: bool) -> Sizes:
@@ -156,17 +150,20 @@ def _standardise(values: np.ndarray, centre: np.ndarray, scale: np.ndarray) -> n
     return ((values.astype(np.float64) - centre) / scale).astype(np.float32)
 
 
+def as_vectors(observations: np.ndarray, actions: np.ndarray, sizes: Sizes) -> np.ndarray:
+    """Encoded observations and actions, as indices or vectors, as one vector a row."""
+    pairs = ((observations, sizes.observation), (actions, sizes.action))
+    vectors = [
+        values[:, None] == np.arange(size) if values.ndim == 1 else values for values, size in pairs
+    ]
+    return np.concatenate(vectors, axis=1, dtype=np.float32)
+
+
 def as_vector(values: Shaped[Array, "..."], size: int) -> Float[Array, "... size"]:
     """Indices become one-hot vectors; vectors stay."""
     if jnp.issubdtype(values.dtype, jnp.integer):
         return jax.nn.one_hot(values, size)
     return values
-
-
-@eqx.filter_jit
-def row_inputs(rows: Rows, index: Int[Array, " k"], sizes: Sizes) -> Float[Array, "k inputs"]:
-    """Encoded (observation, action) of the rows at `index`."""
-    return joined(rows.observations[index], rows.actions[index], sizes)
 
 
 def joined(
@@ -183,7 +180,8 @@ def transitions(
     index: Int[Array, " batch"],
     sizes: Sizes,
     discount: Float[Array, ""],
-    previous: Fitted,
+    previous: Frame,
+    limits: Limits | tuple[()],
     frame: Frame,
 ) -> Transition:
     """The rows at `index`, with the Bellman update expressed in the units of `frame`.
@@ -192,17 +190,17 @@ def transitions(
     z' = (r + g c0 - c)/s + (g s0/s) y'.
     """
     discounts = (discount * rows.continues[index])[:, None]
-    centre, scale = previous.frame
-    limits = [
+    centre, scale = previous
+    low_high = [
         jnp.broadcast_to((limit - centre) / scale, discounts.shape[:1] + centre.shape)
-        for limit in previous.limits
+        for limit in limits
     ]
     return Transition(
-        inputs=row_inputs(rows, index, sizes),
+        inputs=joined(rows.observations[index], rows.actions[index], sizes),
         reward=(rows.rewards[index] + discounts * centre - frame.centre) / frame.scale,
         discount=discounts * scale / frame.scale,
         next_observation=as_vector(rows.next_observations[index], sizes.observation),
         next_actions=as_vector(rows.next_actions[index], sizes.action),
         probabilities=rows.probabilities[index],
-        limits=(limits[0] - SLACK, limits[1] + SLACK) if limits else (),
+        limits=(low_high[0] - SLACK, low_high[1] + SLACK) if limits else (),
     )

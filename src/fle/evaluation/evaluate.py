@@ -22,6 +22,7 @@ from fle.evaluation.provenance import (
 )
 from fle.evaluation.remarks import data_remarks, ends_at
 from fle.evaluation.run_directory import begin_run
+from fle.evaluation.sampling import SAMPLE_BLOCK
 from fle.evaluation.settings import Training
 from fle.evaluation.specs import as_plain, spec_as_plain
 from fle.evaluation.stages import (
@@ -35,8 +36,6 @@ from fle.models import ModelSpec
 from fle.models.base import Tuning
 from fle.policies import ActionTable, Behaviour, Policy, settle, tabulate_for_data
 from fle.policies.coverage import coverage
-
-PROBE_INPUTS = 8_192
 
 
 def evaluate(
@@ -127,7 +126,7 @@ def evaluate(
     else:
         plan = discounted_stages(data, stages or 1, gamma, use, share, generator)
     initial_inputs, initial_weights = _initial_inputs(data, initial_table, encoder)
-    probe = initial_inputs[generator.choice(len(initial_weights), PROBE_INPUTS, p=initial_weights)]
+    probe = initial_inputs[generator.choice(len(initial_weights), SAMPLE_BLOCK, p=initial_weights)]
     loop = BellmanLoop(
         spec, encoder, encoder.rows(data, next_table), data.weights, probe, training, seed
     )

@@ -15,11 +15,11 @@ from fle.errors import DataError, SettingsError
 from fle.evaluation.encoding import Encoder, Fitted
 from fle.evaluation.provenance import LoggedData, Provenance
 from fle.evaluation.records import StageRecord
-from fle.models.base import TINY, DensityModel, ModelSpec, ReturnModel
+from fle.evaluation.sampling import SAMPLE_BLOCK, draw_block
+from fle.models.base import DensityModel, ModelSpec, ReturnModel
 from fle.policies.coverage import Coverage
 from fle.returns import ReturnDistribution
 
-SAMPLE_BLOCK = 16_384
 DENSITY_CONTEXTS = 2_048
 DENSITY_BLOCK = 256
 
@@ -149,12 +149,8 @@ class MixtureOverInputs:
         blocks = []
         for start in range(0, number, SAMPLE_BLOCK):
             index = picks[start : start + SAMPLE_BLOCK]
-            padded = self.inputs[np.resize(index, SAMPLE_BLOCK)]
-            uniforms = generator.random((SAMPLE_BLOCK, self.fitted.model.noise_size), np.float32)
-            uniforms = np.clip(uniforms, TINY, 1 - TINY)
-            block = _sample(self.fitted, jnp.asarray(padded), jnp.asarray(uniforms))
-            blocks.append(np.asarray(block)[: index.size])
-        return np.concatenate(blocks).astype(np.float64) * self.unit
+            blocks.append(draw_block(self.fitted, self.inputs[index], generator))
+        return np.concatenate(blocks) * self.unit
 
     def log_density(self, returns: np.ndarray) -> np.ndarray:
         """Log density of each return, averaged over at most DENSITY_CONTEXTS inputs."""
@@ -178,15 +174,6 @@ class MixtureOverInputs:
             )
             blocks.append(np.asarray(values, np.float64)[: len(block)])
         return np.concatenate(blocks) - unit
-
-
-@eqx.filter_jit
-def _sample(
-    fitted: Fitted,
-    inputs: Float[Array, "n inputs"],
-    uniforms: Float[Array, "n noise"],
-) -> Float[Array, "n d"]:
-    return jax.vmap(fitted.sample)(inputs, uniforms)
 
 
 @eqx.filter_jit

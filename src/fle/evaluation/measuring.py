@@ -7,17 +7,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float
 
-from fle.evaluation.encoding import Encoder, Fitted, Rows, row_inputs
-from fle.evaluation.optimise import Update, draw_targets, mean_loss
+from fle.evaluation.encoding import Encoder, Fitted, Rows, as_vectors
+from fle.evaluation.optimise import Update, mean_loss
 from fle.evaluation.randomness import Randomness
 from fle.evaluation.records import StageRecord
+from fle.evaluation.sampling import SAMPLE_BLOCK, draw_block, draw_targets
 from fle.evaluation.stages import Stage
-from fle.models.base import TINY, DensityModel, GradientModel
+from fle.models.base import DensityModel, GradientModel
 from fle.returns.risk import cvar
 
-MEASURED_ROWS = 8_192
+MEASURED_ROWS = SAMPLE_BLOCK
 RISK_LEVEL = 0.1
 
 
@@ -27,7 +28,7 @@ class Measure:
 
     encoder: Encoder
     rows: Rows
-    initial_inputs: Float[Array, "k inputs"]
+    initial_inputs: np.ndarray
     draws: int
 
     def record(
@@ -41,13 +42,10 @@ class Measure:
         random: Randomness,
     ) -> StageRecord:
         """What the stage reached; `loss` is that of training, NaN where the fit has none."""
-        index = jnp.asarray(np.resize(stage.held_out, MEASURED_ROWS))
+        index = np.resize(stage.held_out, MEASURED_ROWS)
         held_out_loss = self.held_out_loss(stage, previous, fitted, index, random)
-        inputs = self.initial_inputs
-        if stage.step is not None:
-            inputs = row_inputs(self.rows, index, self.encoder.sizes)
-        unit = self.encoder.reward_unit
-        returns = np.asarray(sample_returns(fitted, inputs, random.key())) * unit
+        inputs = self.initial_inputs if stage.step is None else self._inputs(index)
+        returns = draw_block(fitted, inputs, random.generator) * self.encoder.reward_unit
         return StageRecord(
             stage=number + 1,
             step=stage.step,
@@ -65,37 +63,35 @@ class Measure:
         stage: Stage,
         previous: Fitted,
         fitted: Fitted,
-        index: Int[Array, " k"],
+        index: np.ndarray,
         random: Randomness,
     ) -> float:
         """Mean negative log likelihood of the rows at `index`, in the units of the rewards."""
         model, frame = fitted.model, fitted.frame
-        discount, key = jnp.float32(stage.discount), random.key()
         sizes = self.encoder.sizes
         if isinstance(model, GradientModel):
+            discount = jnp.float32(stage.discount)
             update = Update(model, previous, frame, self.rows, discount, sizes, self.draws)
-            loss = float(mean_loss(update, index, key))
+            loss = float(mean_loss(update, jnp.asarray(index), random.key()))
         elif isinstance(model, DensityModel):
-            targets = draw_targets(previous, frame, self.rows, index, discount, key, sizes=sizes)
-            inputs = row_inputs(self.rows, index, sizes)
-            loss = -float(jnp.mean(log_density(model, inputs, targets)))
+            targets = draw_targets(
+                previous, self.rows, index, stage.discount, sizes, random.generator
+            )
+            scaled = (targets - np.asarray(frame.centre)) / np.asarray(frame.scale)
+            inputs = jnp.asarray(self._inputs(index))
+            loss = -float(jnp.mean(log_density(model, inputs, jnp.asarray(scaled, jnp.float32))))
         else:
             return np.nan
         return self._in_reward_units(fitted, loss)
+
+    def _inputs(self, index: np.ndarray) -> np.ndarray:
+        observations, actions = (np.asarray(values)[index] for values in self.rows[:2])
+        return as_vectors(observations, actions, self.encoder.sizes)
 
     def _in_reward_units(self, fitted: Fitted, loss: float) -> float:
         if not isinstance(fitted.model, DensityModel):
             return loss
         return loss + float(np.log(np.asarray(fitted.frame.scale) * self.encoder.reward_unit).sum())
-
-
-@eqx.filter_jit
-def sample_returns(
-    fitted: Fitted, inputs: Float[Array, "k inputs"], key: PRNGKeyArray
-) -> Float[Array, "k d"]:
-    """One return for each input."""
-    uniforms = jax.random.uniform(key, (inputs.shape[0], fitted.model.noise_size), minval=TINY)
-    return jax.vmap(fitted.sample)(inputs, uniforms)
 
 
 @eqx.filter_jit

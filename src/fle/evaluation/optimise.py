@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
 from fle.evaluation.encoding import Fitted, Frame, Rows, joined, transitions
-from fle.models.base import GradientModel, ReturnModel, Sizes, Transition, draw_updates, next_laws
+from fle.models.base import GradientModel, ReturnModel, Sizes
 
 # Targets are drawn for blocks of about this many numbers: enough for efficient matrix products,
 # few enough to stay in the cache.
@@ -45,17 +45,20 @@ class TrainingState(NamedTuple):
     adam: Any
 
 
+@eqx.filter_jit
 def initial_state(model: GradientModel) -> TrainingState:
     """A fresh optimiser at the model's parameters."""
     parameters = parameters_of(model)
     return TrainingState(parameters, parameters, optimiser().init(parameters))
 
 
+@eqx.filter_jit
 def parameters_of(model: ReturnModel) -> Float[Array, " p"]:
     """All parameters of a model as one flat vector."""
     return ravel_pytree(eqx.filter(model, eqx.is_inexact_array))[0]
 
 
+@eqx.filter_jit
 def with_parameters(model: GradientModel, parameters: Float[Array, " p"]) -> GradientModel:
     """The model with its parameters replaced by a flat vector."""
     arrays, static = eqx.partition(model, eqx.is_inexact_array)
@@ -178,7 +181,9 @@ class Update(NamedTuple):
         thin: keep at most `draws` of the candidate actions of a sampled target, drawn in proportion
             to their probability, as more could not be used.
         """
-        batch = transitions(self.rows, index, self.sizes, self.discount, self.previous, self.frame)
+        previous: Any
+        previous, before, limits = self.previous
+        batch = transitions(self.rows, index, self.sizes, self.discount, before, limits, self.frame)
         candidates = self.rows.probabilities.shape[1]
         thin_key, noise_key = jax.random.split(key)
         if thin and self.model.target_noise_size > 0 and candidates > self.draws:
@@ -186,7 +191,6 @@ class Update(NamedTuple):
             batch = jax.vmap(lambda t, u: t.thinned(u, self.draws))(batch, shift)
         if size := self.model.prepare_noise_size:
             batch = batch._replace(noise=jax.random.uniform(noise_key, (*index.shape, size)))
-        previous: Any = self.previous.model
         target = jax.vmap(lambda t: self.model.prepare(previous, t))(batch)
         return Prepared(self.rows.observations[index], self.rows.actions[index], target)
 
@@ -251,25 +255,3 @@ def mean_loss(update: Update, index: Int[Array, " k"], key: PRNGKeyArray) -> Flo
     prepare_key, target_key = jax.random.split(key)
     prepared = update.prepare(index, prepare_key, thin=True)
     return update.model.batch_loss(*update.complete(prepared, target_key))
-
-
-@eqx.filter_jit
-def draw_targets(
-    previous: Fitted,
-    frame: Frame,
-    rows: Rows,
-    index: Int[Array, " k"],
-    discount: Float[Array, ""],
-    key: PRNGKeyArray,
-    *,
-    sizes: Sizes,
-) -> Float[Array, "k d"]:
-    """One draw of r + discount * y for each row at `index`, in the units of `frame`."""
-    batch = transitions(rows, index, sizes, discount, previous, frame)
-    noise = jax.random.uniform(key, (index.shape[0], 2 + previous.model.noise_size))
-
-    def one(transition: Transition, uniforms: Float[Array, " noise"]) -> Float[Array, " d"]:
-        laws = next_laws(previous.model, transition.thinned(uniforms[0], 1))
-        return draw_updates(previous.model, laws, uniforms[1:], 1)[0]
-
-    return jax.vmap(one)(batch, noise)

@@ -73,8 +73,12 @@ class RewardMixtureModel(ExactModel, DensityModel):
         cell = jnp.argmax(onehot_state, 1) * actions + jnp.argmax(onehot_action, 1)
         carried = _carried_counts(previous, transitions, jnp.where(ends, 0, weights))
         counts = jax.ops.segment_sum(carried, cell, states * actions)
-        density = jnp.asarray(evaluate_laws(self.laws, "pdf", np.asarray(reward)[ends]))
-        table = _expectation_maximisation(counts, density, cell[ends], weights[ends])
+        # Filled up with rows of weight zero: every stage has another number of ends.
+        ended = np.flatnonzero(ends & (np.asarray(weights) > 0))
+        filled = np.resize(ended, 1 << (ended.size - 1).bit_length() if ended.size else 1)
+        used = jnp.where(jnp.arange(filled.size) < ended.size, weights[filled], 0)
+        density = jnp.asarray(evaluate_laws(self.laws, "pdf", np.asarray(reward)[filled]))
+        table = _expectation_maximisation(counts, density, cell[filled], used)
         return type(self)(table.reshape(states, actions, laws), self.laws)
 
 

@@ -1,0 +1,80 @@
+"""Draws of a law, and of targets, as the loop and an evaluation use them."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fle.evaluation.encoding import SLACK, Fitted, Frame, Limits, Rows, as_vectors
+from fle.evaluation.sampling import SAMPLE_BLOCK, draw_block, draw_targets
+from fle.models.base import ReturnModel, Sizes
+
+SIZES = Sizes(3, 2, 1, discrete_observations=True, discrete_actions=True)
+FRAME = Frame(jnp.array([10.0]), jnp.array([2.0]))
+N = SAMPLE_BLOCK
+
+
+class Told(ReturnModel):
+    """At state s and action a: s + 10 a plus a uniform number, in units of the frame."""
+
+    noise_size = 1
+
+    def condition(self, inputs):
+        return inputs @ jnp.array([0.0, 1.0, 2.0, 0.0, 10.0])
+
+    def draw(self, law, uniforms):
+        return law + uniforms
+
+
+def rows(continues, rewards):
+    """State 1 follows; the policy takes action 1 with probability 1/4."""
+    return Rows(
+        observations=np.zeros(N, int),
+        actions=np.zeros(N, int),
+        rewards=rewards[:, None],
+        continues=continues,
+        next_observations=np.ones(N, int),
+        next_actions=np.tile([0, 1], (N, 1)),
+        probabilities=np.tile([0.75, 0.25], (N, 1)),
+    )
+
+
+def test_a_block_has_one_return_for_each_input():
+    inputs = as_vectors(np.array([0, 2]), np.array([1, 0]), SIZES)
+    assert inputs.tolist() == [[1, 0, 0, 0, 1], [0, 0, 1, 1, 0]]
+    drawn = draw_block(Fitted(Told(), FRAME), inputs, np.random.default_rng(0))
+    # 10 + 2 (10 + u) and 10 + 2 (2 + u).
+    assert drawn.shape == (2, 1)
+    assert np.all((drawn[:, 0] > [30, 14]) & (drawn[:, 0] < [32, 16]))
+
+
+def test_vectors_stay_as_they_are():
+    sizes = Sizes(2, 1, 1, discrete_observations=False, discrete_actions=False)
+    inputs = as_vectors(np.array([[1.5, 2.5]]), np.array([[-1.0]]), sizes)
+    assert inputs.tolist() == [[1.5, 2.5, -1.0]]
+    assert inputs.dtype == np.float32
+
+
+def test_targets_follow_the_policy_and_stop_where_an_episode_ends():
+    ends = np.arange(N) % 2 == 0
+    data = rows((~ends).astype(np.float32), np.arange(N, dtype=np.float32))
+    index = np.arange(N)[::-1]
+    previous = Fitted(Told(), FRAME)
+    targets = draw_targets(previous, data, index, 0.5, SIZES, np.random.default_rng(0))[:, 0]
+    earned = targets - index
+    assert np.all(earned[ends[index]] == 0)
+    # 0.5 (10 + 2 (1 + u)) for action 0, and 10 more for action 1.
+    goes_on = earned[~ends[index]]
+    second = goes_on > 10
+    assert np.all((goes_on > 6) & (goes_on < 7) | (goes_on > 16) & (goes_on < 17))
+    # Five standard errors of 4,096 rows.
+    assert second.mean() == pytest.approx(0.25, abs=5 * np.sqrt(0.25 * 0.75 / (N / 2)))
+    assert np.mean(goes_on - 10 * second) == pytest.approx(6.5, abs=5 * np.sqrt(1 / 12 / (N / 2)))
+
+
+def test_targets_keep_to_the_limits_of_the_next_return():
+    limits = Limits(jnp.array([0.0]), jnp.array([13.0]))
+    data = rows(np.ones(N, np.float32), np.zeros(N, np.float32))
+    previous = Fitted(Told(), FRAME, limits)
+    targets = draw_targets(previous, data, np.arange(N), 1.0, SIZES, np.random.default_rng(0))
+    assert targets.max() == pytest.approx(13 + 2 * SLACK, abs=1e-6)
+    assert targets.min() > 12
