@@ -15,10 +15,6 @@ from fle.tasks import draw_categorical
 # All problems have the same number of rows, states and actions: each model is compiled once.
 ROWS = 4000
 STATES, ACTIONS = 4, 2
-# Fresh parameters at every stage: a point mass of the stage before is a bad place to start from.
-TRAINING = fle.Training(
-    steps=1000, batch_size=250, learning_rate=3e-3, weight_decay=0.0, draws=4, start="fresh"
-)
 SMALL = (32, 32)
 
 MIXTURE_MEANS, MIXTURE_STD = (-1.0, 1.0), 0.3
@@ -38,7 +34,7 @@ class Problem(NamedTuple):
 
     data: fle.Dataset
     policy: Any
-    horizon: int
+    horizon: int | None
     returns: np.ndarray  # draws of the policy's return, or the observed returns
     queries: tuple[Query, ...] = ()
 
@@ -69,7 +65,7 @@ class Tabular:
             for a in range(ACTIONS)
         )
         data = _dataset(columns, order_seed, np.arange(STATES))
-        return Problem(data, self.policy, 1, returns, queries)
+        return Problem(data, self.policy, None, returns, queries)
 
     def chain(self) -> Problem:
         """States 0, 1, 2, 3, end, whatever the action; rewards 1, 2, 3, 4."""
@@ -110,7 +106,7 @@ class Tabular:
         levels = (np.arange(100_000) + 0.5) / 100_000
         lengths = np.ceil(np.log1p(-levels) / np.log1p(-0.16))
         returns = (1 - gamma**lengths) / (1 - gamma)
-        return Problem(_dataset(columns, None, np.arange(STATES)), self.policy, 0, returns)
+        return Problem(_dataset(columns, None, np.arange(STATES)), self.policy, None, returns)
 
     def episodes(self) -> Problem:
         """Rewards 0 or 1, terminating with probability 1/4, logged by the target policy."""
@@ -202,7 +198,7 @@ class Linear:
             for a in (-0.3, 0.6)
         )
         data = _dataset(columns, order_seed, _with_one(starts))
-        return Problem(data, self.policy, 1, scale * (mean + noise) + shift, queries)
+        return Problem(data, self.policy, None, scale * (mean + noise) + shift, queries)
 
     def chain(self) -> Problem:
         """x' = x / 2, reward x, no noise: a return of 1.875 x over four steps."""

@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from contract_models import CASES, LINEAR_STD, MIXTURE_STD, ROWS, TABULAR, TRAINING
+from contract_models import CASES, LINEAR_STD, MIXTURE_STD, ROWS, TABULAR
 from scipy import stats
 
 import fle
@@ -31,9 +31,19 @@ def reward_problem(name, scale=1.0, shift=0.0, order_seed=None):
 
 @cache
 def reward_fit(name, scale=1.0, shift=0.0, order_seed=None):
-    problem = reward_problem(name, scale, shift, order_seed)
-    spec = CASES[name].spec(scale, shift)
-    return fle.evaluate(problem.data, problem.policy, gamma=0.0, model=spec, training=TRAINING)
+    return fit(reward_problem(name, scale, shift, order_seed), CASES[name].spec(scale, shift))
+
+
+def fit(problem, spec):
+    """With half the default batch, and the lightest weight decay instead of a chosen one.
+
+    Rewards alone are a discounted problem with gamma = 0, and are trained like a finite horizon:
+    each model is compiled once for both.
+    """
+    training = fle.Training.finite_horizon().tuned(getattr(spec, "tuning", Tuning()))
+    training = replace(training, weight_decay=WEIGHT_DECAYS[0], batch_size=training.batch_size // 2)
+    time = {"gamma": 0.0} if problem.horizon is None else {"horizon": problem.horizon}
+    return fle.evaluate(problem.data, problem.policy, model=spec, training=training, **time)
 
 
 def first_law(name):
@@ -143,26 +153,11 @@ def test_order_of_rows_does_not_matter(name):
 KNOWN_NOISE = {"reward-mixture": MIXTURE_STD, "linear-quadratic": 2 * LINEAR_STD}
 
 
-def finite_horizon_fit(name, problem):
-    """With half the default batch, and the lightest weight decay instead of a chosen one."""
-    spec = CASES[name].spec(1.0, 0.0)
-    training = fle.Training.finite_horizon().tuned(getattr(spec, "tuning", Tuning()))
-    return fle.evaluate(
-        problem.data,
-        problem.policy,
-        horizon=problem.horizon,
-        model=spec,
-        training=replace(
-            training, weight_decay=WEIGHT_DECAYS[0], batch_size=training.batch_size // 2
-        ),
-    )
-
-
 @every_model
 def test_deterministic_chain_gives_a_point_mass(name):
     # Each stage starts from a model that has narrowed to points in another frame.
     problem = CASES[name].world.chain()
-    result, spread = finite_horizon_fit(name, problem), problem.returns.std()
+    result, spread = fit(problem, CASES[name].spec(1.0, 0.0)), problem.returns.std()
     for observation, action, mean in problem.queries:
         law = result.at(observation, action)
         # Measured over seeds: up to 0.05 for the mixture, whose last 1% of stray weight goes
@@ -181,7 +176,7 @@ def test_deterministic_chain_gives_a_point_mass(name):
 def test_on_policy_data_agree_with_the_observed_returns(name):
     problem, case = CASES[name].world.episodes(), CASES[name]
     observed, std = problem.returns, problem.returns.std()
-    samples = finite_horizon_fit(name, problem).returns.samples[:, 0]
+    samples = fit(problem, case.spec(1.0, 0.0)).returns.samples[:, 0]
     # Both use the same episodes, so five standard errors (false alarm 6e-7) leave room for the fit.
     error = 5 * std / np.sqrt(len(observed))
     assert abs(samples.mean() - observed.mean()) < error

@@ -1,10 +1,8 @@
 """What the models of vector returns promise in two dimensions."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from contract_models import ROWS, SMALL, TRAINING
+from contract_models import ROWS, SMALL
 from scipy import stats
 
 import fle
@@ -18,6 +16,9 @@ MODELS = {
     "histogram": fle.Histogram(bins=20, hidden=SMALL),
     "categorical": fle.Categorical(atoms=21, hidden=SMALL),
 }
+TRAINING = fle.Training(
+    steps=600, batch_size=250, learning_rate=3e-3, weight_decay=0.0, draws=4, start="fresh"
+)
 CORRELATION = 0.8
 CELLS, PER_CELL = 16, 8
 
@@ -40,9 +41,8 @@ def two_rewards(scales=(1.0, 1.0)):
 
 
 def fit(name, scales=(1.0, 1.0)):
-    training = replace(TRAINING, steps=600)
     return fle.evaluate(
-        two_rewards(scales), [1.0], gamma=0.0, model=MODELS[name], training=training
+        two_rewards(scales), [1.0], gamma=0.0, model=MODELS[name], training=TRAINING
     )
 
 

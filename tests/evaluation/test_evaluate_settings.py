@@ -98,6 +98,10 @@ def test_gamma_zero_is_one_stage():
     result = run(gamma=0.0)
     assert "gamma = 0: the return is the reward, one stage" in result.notes
     assert len(result.records) == 1
+    # One fit, not a step towards a fixed point: as with a horizon of one step.
+    assert not result.encoder.sizes.discounted
+    assert run(gamma=0.1).encoder.sizes.discounted
+    assert fle.Training.discounted(1, cycle(100)) == fle.Training.finite_horizon()
 
 
 def test_given_stages_are_used():

@@ -116,7 +116,7 @@ def evaluate(
     covered = None if isinstance(policy, Behaviour) else coverage(data, next_table, initial_table)
     _warn_of([] if covered is None else list(covered.warnings), messages)
     encode = Encoder.standardising if spec.standardised else Encoder.raw
-    encoder = encode(data, discounted=horizon is None)
+    encoder = encode(data, discounted=stages is not None and stages > 1)
     _warn_of(data_remarks(data, encoder, horizon, use), messages)
 
     generator = np.random.default_rng([seed, 0])

@@ -69,8 +69,10 @@ class Training:
 
         The first stage, which sees rewards alone, says little about how smooth returns are, so the
         weight decay is not chosen by it: it goes with what there is to overfit and how few the rows
-        are.
+        are. A single stage, as with gamma = 0, is a fit like those of a finite horizon.
         """
+        if stages == 1:
+            return cls.finite_horizon()
         steps = max(100, -(-TOTAL_STEPS // stages))
         coordinates = sum(
             1 if values.ndim == 1 else values.shape[1]
