@@ -85,7 +85,7 @@ def by_call(out):
         [1.0],
         gamma=0.8,
         stages=6,
-        model=fle.GMM(components=2, hidden=(8,)),
+        model=fle.Gaussian(hidden=(8,)),
         training=fle.Training(
             steps=40, batch_size=50, weight_decay=0.03, decay="fit", frame_tolerance=0.1
         ),
