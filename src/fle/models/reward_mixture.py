@@ -73,7 +73,8 @@ class RewardMixtureModel(ExactModel, DensityModel):
         cell = jnp.argmax(onehot_state, 1) * actions + jnp.argmax(onehot_action, 1)
         carried = _carried_counts(previous, transitions, jnp.where(ends, 0, weights))
         counts = jax.ops.segment_sum(carried, cell, states * actions)
-        # Filled up with rows of weight zero: every stage has another number of ends.
+        # Filled up to a power of two with rows of weight zero: every stage has another number of
+        # ends, and each number would be compiled anew.
         ended = np.flatnonzero(ends & (np.asarray(weights) > 0))
         filled = np.resize(ended, 1 << (ended.size - 1).bit_length() if ended.size else 1)
         used = jnp.where(jnp.arange(filled.size) < ended.size, weights[filled], 0)
