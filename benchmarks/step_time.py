@@ -23,9 +23,9 @@ import numpy as np
 import fle
 from eager_process import EagerLoop, torch_python
 from environment import describe
-from fle.evaluation.bellman import WEIGHT_DECAYS
-from fle.evaluation.encoding import Encoder, Fitted, Frame
-from fle.evaluation.optimise import initial_state, stage_training
+from fle.fitting.bellman import WEIGHT_DECAYS
+from fle.fitting.encoding import Encoder, Fitted, Frame
+from fle.fitting.optimise import initial_state, stage_training
 from fle.models.base import Tuning
 from fle.policies import tabulate_for_data
 from fle.tasks import CombinationLock

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fle.data import Dataset, read
     from fle.errors import FLEError, FLEWarning
-    from fle.evaluation import Evaluation, Training, load
-    from fle.evaluation.evaluate import evaluate
+    from fle.fitting import Evaluation, Training, load
+    from fle.fitting.evaluate import evaluate
     from fle.models import (
         GMM,
         Autoregressive,
@@ -60,7 +60,7 @@ __all__ = [
 _HOMES = {
     "fle.data": ("Dataset", "read"),
     "fle.errors": ("FLEError", "FLEWarning"),
-    "fle.evaluation": ("Evaluation", "Training", "evaluate", "load"),
+    "fle.fitting": ("Evaluation", "Training", "evaluate", "load"),
     "fle.models": (
         "GMM",
         "Autoregressive",

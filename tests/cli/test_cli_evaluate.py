@@ -8,7 +8,7 @@ import pytest
 from cli_runs import EPISODES, LENGTH, QUICK, ROWS, log, onnx_policy, run, run_once, write
 
 from fle.data import read_cache
-from fle.evaluation import load
+from fle.fitting import load
 
 HOSTILE = "<script>alert(1)</script>"
 TAIL = "Only about 10 of 100000 draws lie in a tail of 0.0001"

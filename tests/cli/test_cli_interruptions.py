@@ -10,8 +10,8 @@ import pytest
 from cli_runs import QUICK, ROWS, log, run, write
 
 from fle.data import read_cache
-from fle.evaluation import Silent, checkpoints, load
-from fle.evaluation.atomic import sole_writer
+from fle.fitting import Silent, checkpoints, load
+from fle.files import sole_writer
 
 
 class Stop(Silent):
@@ -34,7 +34,7 @@ def stopped(capsys, tmp_path, words, monkeypatch):
     monkeypatch.setattr(checkpoints, "SECONDS_BETWEEN", 0.0)
     out = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(sys.modules["fle.evaluation.evaluate"], "default_progress", Stop)
+        patch.setattr(sys.modules["fle.fitting.evaluate"], "default_progress", Stop)
         answer = run(capsys, *words, "--out", out)
     assert answer.code == 130
     assert "goes on when the command is repeated" in answer.err
@@ -100,7 +100,7 @@ def test_a_full_disk(capsys, tmp_path, words, monkeypatch):
     def full(_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("fle.evaluation.atomic.os.fsync", full)
+    monkeypatch.setattr("fle.files.os.fsync", full)
     answer = run(capsys, *words, "--out", tmp_path / "run")
     assert answer.code == 2
     assert "The disk is full" in answer.err

@@ -14,7 +14,7 @@ from scipy import stats
 
 import fle
 from fle.errors import ModelError
-from fle.evaluation.bellman import WEIGHT_DECAYS
+from fle.fitting.bellman import WEIGHT_DECAYS
 from fle.models.base import Tuning
 from fle.returns import sampling_floor, wasserstein
 

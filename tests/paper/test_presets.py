@@ -73,7 +73,7 @@ def test_ours_is_what_evaluate_does_by_default(method, monkeypatch):
     def stop(spec, encoder, rows, weights, probe, training, seed):
         raise Stopped(training)
 
-    monkeypatch.setattr(sys.modules["fle.evaluation.evaluate"], "BellmanLoop", stop)
+    monkeypatch.setattr(sys.modules["fle.fitting.evaluate"], "BellmanLoop", stop)
     task = fle.tasks.CombinationLock(horizon=1, reward_dim=2)
     data = fle.Dataset(**task.offline_data(1_000, seed=0))
     setting = setting_of("2d", method, "ours", quick=False)

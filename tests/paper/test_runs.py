@@ -3,7 +3,7 @@ import pytest
 from sample_runs import key
 
 import fle
-from fle.evaluation.progress import Silent
+from fle.fitting.progress import Silent
 from fle.paper.presets import Setting
 from fle.paper.published import published
 from fle.paper.runs import counts, measure, packed, perform, true_counts, unpacked

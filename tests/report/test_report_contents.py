@@ -207,7 +207,7 @@ def test_a_folder_that_is_not_there(tmp_path):
 def test_a_loaded_run_gives_the_same_page(page, tmp_path):
     evaluation = scalar()[1]
     evaluation.save(tmp_path / "run")
-    assert render(gather(fle.evaluation.load(tmp_path / "run"))) == page
+    assert render(gather(fle.fitting.load(tmp_path / "run"))) == page
 
 
 @pytest.mark.parametrize(("suffix", "start"), [(".png", b"\x89PNG"), (".svg", b"<svg")])

@@ -31,7 +31,7 @@ from fle.data import Dataset
 from fle.policies import ActionTable
 
 if TYPE_CHECKING:
-    from fle.evaluation import Evaluation
+    from fle.fitting import Evaluation
     from fle.report.numbers import NumberStyle
     from fle.returns import ReturnDistribution
 
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace, messages: Messages) -> Outcome:
     document = _document(contenders, refused, pairs, data, options)
     if options.out is not None:
         from fle.cli.outcome import json_text
-        from fle.evaluation.atomic import write_atomically
+        from fle.files import write_atomically
 
         write_config(Path(options.out), COMPARE, options)
         write_atomically(

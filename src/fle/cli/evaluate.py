@@ -18,7 +18,7 @@ from fle.cli.tables import labelled, returns_document, risk_table
 from fle.data import Dataset
 
 if TYPE_CHECKING:
-    from fle.evaluation import Evaluation
+    from fle.fitting import Evaluation
     from fle.returns import ReturnDistribution
 
 

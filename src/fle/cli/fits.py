@@ -14,7 +14,7 @@ from fle.cli.options import nearest
 from fle.data import Dataset
 
 if TYPE_CHECKING:
-    from fle.evaluation import Evaluation, Training
+    from fle.fitting import Evaluation, Training
     from fle.models import ModelSpec
 
 
@@ -54,7 +54,7 @@ def fit(
 ) -> "Evaluation":
     """Evaluate one policy."""
     # Here and not above: JAX takes a second to import, and most mistakes are found before.
-    from fle.evaluation import evaluate
+    from fle.fitting import evaluate
 
     keep_compiled()
     model = _model(options)
@@ -80,7 +80,7 @@ def check_model(options: argparse.Namespace) -> None:
     """Refuse wrong hyperparameters and training settings before the policy is asked."""
     model = _model(options)
     if model is not None and options.training:
-        from fle.evaluation import Training
+        from fle.fitting import Training
 
         given = _checked(Training, options.training, "training")
         dataclasses.replace(Training.finite_horizon(), **given)
@@ -90,7 +90,7 @@ def _model(options: argparse.Namespace) -> "ModelSpec | None":
     """None for auto."""
     if options.model == "auto":
         return None
-    from fle.evaluation.specs import known_specs
+    from fle.fitting.specs import known_specs
 
     family = known_specs().get(options.model)
     if family is None:
@@ -102,8 +102,8 @@ def _training(options: argparse.Namespace, model: "ModelSpec", data: Dataset) ->
     """The defaults of the problem and the model, with the settings that were given."""
     if not options.training:
         return None
-    from fle.evaluation import Training
-    from fle.evaluation.stages import number_of_stages
+    from fle.fitting import Training
+    from fle.fitting.stages import number_of_stages
     from fle.models.base import Tuning
 
     if options.horizon is not None:

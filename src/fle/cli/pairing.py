@@ -10,7 +10,7 @@ import numpy as np
 from fle.policies import ActionTable
 
 if TYPE_CHECKING:
-    from fle.evaluation import Evaluation
+    from fle.fitting import Evaluation
 
 # In blocks of one size, so that sampling compiles once.
 BLOCK = 16_384

@@ -14,7 +14,7 @@ def run(options: argparse.Namespace, messages: Messages) -> Outcome:
     """Load the run and write the page."""
     if len(options.run) > 1:
         raise UsageError(f"RUN: expected one run directory, got {len(options.run)}")
-    from fle.evaluation import load
+    from fle.fitting import load
 
     folder = Path(options.run[0])
     evaluation = load(folder)

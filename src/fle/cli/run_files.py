@@ -16,7 +16,7 @@ from fle.data import Dataset, write_cache
 from fle.errors import FLEError
 
 if TYPE_CHECKING:
-    from fle.evaluation import Evaluation
+    from fle.fitting import Evaluation
     from fle.returns import ReturnDistribution
 
 CONFIG, DATA, CONTEXT, REPORT = "run.toml", "data.arrow", "context.json", "report.html"
@@ -42,7 +42,7 @@ class Context:
 
 def write_config(folder: Path, command: Command, options: argparse.Namespace) -> None:
     """The resolved options, for --config."""
-    from fle.evaluation.atomic import make_directory, write_atomically
+    from fle.files import make_directory, write_atomically
 
     make_directory(folder)
     write_atomically(folder / CONFIG, as_toml(command, options).encode("utf-8"))
@@ -60,7 +60,7 @@ def settings_kept(
     if folder is None:
         yield
         return
-    from fle.evaluation.saving import RUN
+    from fle.fitting.saving import RUN
 
     new = not (folder / RUN).exists()
     if not new:
@@ -80,7 +80,7 @@ def write_run_files(
     truth: "ReturnDistribution | None",
 ) -> Path | None:
     """What is known after the fit; where the report is, if it could be drawn."""
-    from fle.evaluation.atomic import write_json
+    from fle.files import write_json
 
     write_json(folder / CONTEXT, context.as_plain())
     return draw_report(evaluation, folder / REPORT, context, messages, truth)
@@ -117,7 +117,7 @@ def draw_report(
 
 def read_context(folder: Path) -> Context | None:
     """What `write_run_files` wrote; None for a run that was made in Python."""
-    from fle.evaluation.atomic import read_json
+    from fle.files import read_json
 
     path = folder / CONTEXT
     if not path.exists():

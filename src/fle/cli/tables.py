@@ -8,7 +8,7 @@ from fle.cli.measures import USUAL, Measure
 from fle.cli.messages import one_line
 
 if TYPE_CHECKING:
-    from fle.evaluation import Evaluation
+    from fle.fitting import Evaluation
     from fle.report.numbers import NumberStyle
     from fle.returns import ReturnDistribution
 

@@ -70,7 +70,7 @@ class RunsBar:
 
 
 class RunProgress:
-    """One run's progress (see `fle.evaluation.progress`), shown on the common bar."""
+    """One run's progress (see `fle.fitting.progress`), shown on the common bar."""
 
     def __init__(self, bar: RunsBar, number: int, label: str):
         self.number, self.label, self.began = number, label, time.monotonic()

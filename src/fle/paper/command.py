@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, cast
 
-from fle.evaluation.atomic import read_json, remove_leftovers, sole_writer
+from fle.files import read_json, remove_leftovers, sole_writer
 
 EXPERIMENTS = ("1d", "2d", "figures", "tabular", "lqr", "cvar", "discounted")
 DEFAULT_SEEDS = 5

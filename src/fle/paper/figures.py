@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fle.evaluation.atomic import make_directory, write_atomically
+from fle.files import make_directory, write_atomically
 from fle.paper.presets import ALL_METHODS, ROWS, task_of
 from fle.paper.published import SHORT_STEPS
 from fle.paper.runs import FIGURE_BINS, FIGURE_LIMIT, true_counts, unpacked

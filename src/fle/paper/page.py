@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fle.errors import FLEError
-from fle.evaluation.atomic import write_atomically, write_json
+from fle.files import write_atomically, write_json
 from fle.paper.checks import Check, all_checks
 from fle.paper.presets import DIFFERENCES
 from fle.paper.published import Distance, published

@@ -6,8 +6,8 @@ from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
-from fle.evaluation import Training
-from fle.evaluation.specs import as_plain, spec_as_plain
+from fle.fitting import Training
+from fle.fitting.specs import as_plain, spec_as_plain
 from fle.models import GMM, Autoregressive, Categorical, Diffusion, Flow, ModelSpec, Quantile
 from fle.models.base import Tuning
 from fle.models.ddpm import DDPM

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fle.data import Dataset
-from fle.evaluation import Evaluation, evaluate
-from fle.evaluation.progress import Progress
+from fle.fitting import Evaluation, evaluate
+from fle.fitting.progress import Progress
 from fle.paper.presets import Experiment, Key, Setting, task_of
 from fle.paper.published import SHORT_STEPS
 from fle.returns import total_variation_from_samples, wasserstein

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fle.evaluation.atomic import make_directory, read_json, write_json
-from fle.evaluation.progress import Progress, Silent
+from fle.files import make_directory, read_json, write_json
+from fle.fitting.progress import Progress, Silent
 from fle.paper.presets import METHODS, Key, Setting, setting_of
 
 Perform = Callable[[Key, Setting, Progress], dict[str, Any]]

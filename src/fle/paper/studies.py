@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fle.evaluation.atomic import read_json, write_json
+from fle.files import read_json, write_json
 from fle.paper import theory
 from fle.paper.study import Study
 from fle.paper.tables import Table

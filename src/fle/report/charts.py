@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fle.errors import SettingsError
-from fle.evaluation.atomic import write_atomically
+from fle.files import write_atomically
 from fle.report.chart_parts import IMAGE, PAGE, Chart, altair_or_error, specification
 from fle.report.contents import Contents, coordinates_of
 from fle.report.law_charts import cdf_chart, density_chart, joint_chart, weighted_chart

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fle.data import Dataset
-from fle.evaluation import Evaluation, LoggedData, StageRecord, Training
+from fle.fitting import Evaluation, LoggedData, StageRecord, Training
 from fle.report.laws import Axis, Law
 from fle.report.numbers import NumberStyle
 from fle.report.truth import Comparison, checked_truth, comparisons

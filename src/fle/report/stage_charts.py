@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from fle.evaluation import StageRecord
+from fle.fitting import StageRecord
 from fle.report.chart_parts import HEIGHT, Chart, Palette, Rows, one_line, value_axis
 from fle.report.contents import Contents
 

@@ -3,7 +3,7 @@ import pytest
 from quick_fits import bandit
 
 import fle
-from fle.evaluation.choosing import MODELS, chosen_model
+from fle.fitting.choosing import MODELS, chosen_model
 
 
 def data(rows, rewards):

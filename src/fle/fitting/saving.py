@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 
 from fle.errors import FLEError, SettingsError
-from fle.evaluation.atomic import read_json, write_atomically, write_json
-from fle.evaluation.bellman import blank_fit
-from fle.evaluation.checkpoints import record_as_plain, record_from_plain
-from fle.evaluation.encoding import Encoder
-from fle.evaluation.evaluation import Evaluation
-from fle.evaluation.provenance import FORMAT, LoggedData, Provenance
-from fle.evaluation.randomness import Randomness
-from fle.evaluation.specs import spec_as_plain, spec_from_plain
-from fle.evaluation.tensor_files import (
+from fle.files import read_json, write_atomically, write_json
+from fle.fitting.bellman import blank_fit
+from fle.fitting.checkpoints import record_as_plain, record_from_plain
+from fle.fitting.encoding import Encoder
+from fle.fitting.evaluation import Evaluation
+from fle.fitting.provenance import FORMAT, LoggedData, Provenance
+from fle.fitting.randomness import Randomness
+from fle.fitting.specs import spec_as_plain, spec_from_plain
+from fle.fitting.tensor_files import (
     DamagedFileError,
     prefixed,
     read_tensors,

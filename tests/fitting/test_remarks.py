@@ -7,7 +7,7 @@ import pytest
 from quick_fits import TABLE
 
 import fle
-from fle.evaluation.remarks import tail_index
+from fle.fitting.remarks import tail_index
 
 QUICK = fle.Training(steps=10, batch_size=50, weight_decay=0.0)
 

@@ -4,8 +4,8 @@ import sys
 from quick_fits import TABLE, cycle
 
 import fle
-from fle.evaluation import Silent, TerminalBar
-from fle.evaluation.progress import default_progress
+from fle.fitting import Silent, TerminalBar
+from fle.fitting.progress import default_progress
 
 TRAINING = fle.Training(steps=2, batch_size=20, weight_decay=0.0)
 
@@ -51,7 +51,7 @@ def test_a_terminal_gets_a_bar(monkeypatch):
 
 def test_bar_shows_stage_loss_and_time_left(monkeypatch):
     clock = iter([100.0, 130.0, 160.0])
-    monkeypatch.setattr("fle.evaluation.progress.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("fle.fitting.progress.time.monotonic", lambda: next(clock))
     stream = io.StringIO()
     bar = TerminalBar(stream, width=8)
     bar.start(4, "gmm")

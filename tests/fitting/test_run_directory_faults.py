@@ -11,8 +11,8 @@ import pytest
 from quick_runs import evaluate
 
 from fle.errors import FLEError
-from fle.evaluation import Evaluation, atomic, load
-from fle.evaluation.tensor_files import read_tensors, tensor_bytes
+from fle.fitting import Evaluation, atomic, load
+from fle.fitting.tensor_files import read_tensors, tensor_bytes
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_no_permission_is_said_before_training(tmp_path, monkeypatch):
 @pytest.mark.parametrize("full_at", range(1, 7))
 def test_full_disk_keeps_what_was_saved(full_at, tmp_path, monkeypatch):
     """Files in order: run.json, three checkpoints, the model, the samples."""
-    monkeypatch.setattr("fle.evaluation.checkpoints.SECONDS_BETWEEN", 0.0)
+    monkeypatch.setattr("fle.fitting.checkpoints.SECONDS_BETWEEN", 0.0)
     fsync, count = os.fsync, 0
 
     def full(descriptor):

@@ -12,10 +12,10 @@ import numpy.typing as npt
 from jaxtyping import Array, Float
 
 from fle.errors import DataError, SettingsError
-from fle.evaluation.encoding import Encoder, Fitted
-from fle.evaluation.provenance import LoggedData, Provenance
-from fle.evaluation.records import StageRecord
-from fle.evaluation.sampling import SAMPLE_BLOCK, draw_block
+from fle.fitting.encoding import Encoder, Fitted
+from fle.fitting.provenance import LoggedData, Provenance
+from fle.fitting.records import StageRecord
+from fle.fitting.sampling import SAMPLE_BLOCK, draw_block
 from fle.models.base import DensityModel, ModelSpec, ReturnModel
 from fle.policies.coverage import Coverage
 from fle.returns import ReturnDistribution
@@ -72,7 +72,7 @@ class Evaluation:
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write all of it to a run directory, from which `fle.load` gives it back."""
-        from fle.evaluation.run_directory import save
+        from fle.fitting.run_directory import save
 
         save(self, directory)
 

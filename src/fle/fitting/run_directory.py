@@ -6,18 +6,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fle.errors import FLEError, SettingsError
-from fle.evaluation.atomic import (
+from fle.files import (
     make_directory,
     read_json,
     remove_leftovers,
     sole_writer,
     write_json,
 )
-from fle.evaluation.checkpoints import Checkpoints, Resume
-from fle.evaluation.evaluation import Evaluation
-from fle.evaluation.provenance import Provenance
-from fle.evaluation.saving import MODEL, RESULT, RUN, read_result, require_parquet, write_result
-from fle.evaluation.specs import require_plain
+from fle.fitting.checkpoints import Checkpoints, Resume
+from fle.fitting.evaluation import Evaluation
+from fle.fitting.provenance import Provenance
+from fle.fitting.saving import MODEL, RESULT, RUN, read_result, require_parquet, write_result
+from fle.fitting.specs import require_plain
 from fle.models.base import ModelSpec
 
 CHECKPOINTS = "checkpoints"

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from fle.evaluation.encoding import SLACK, Fitted, Rows, as_vectors
+from fle.fitting.encoding import SLACK, Fitted, Rows, as_vectors
 from fle.models.base import TINY, Sizes
 
 # Inputs that are drawn at together: another number would be compiled anew.

@@ -14,7 +14,7 @@ import numpy as np
 from fle.data import Dataset
 from fle.data.transitions import position_in_episode, starts_episode
 from fle.errors import FLEError
-from fle.evaluation.atomic import plain_json
+from fle.files import plain_json
 from fle.policies import ActionTable
 
 FORMAT = 1

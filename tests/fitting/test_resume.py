@@ -9,10 +9,10 @@ from quick_fits import cycle
 
 import fle
 from fle.errors import FLEError, FLEWarning, SettingsError, TrainingError
-from fle.evaluation import checkpoints
-from fle.evaluation.provenance import current_versions
-from fle.evaluation.run_directory import load
-from fle.evaluation.tensor_files import array_leaves
+from fle.fitting import checkpoints
+from fle.fitting.provenance import current_versions
+from fle.fitting.run_directory import load
+from fle.fitting.tensor_files import array_leaves
 
 QUICK = fle.Training(steps=20, batch_size=50, weight_decay=0.0)
 LINEAR = fle.Gaussian(hidden=())
@@ -182,7 +182,7 @@ def test_other_versions_are_said(tmp_path, monkeypatch):
     interrupt(tmp_path, 2)
     versions = current_versions()
     # By its name in `sys.modules`: the package has a function of the name of this module.
-    module = sys.modules["fle.evaluation.evaluate"]
+    module = sys.modules["fle.fitting.evaluate"]
     monkeypatch.setattr(module, "current_versions", lambda: versions | {"jax": "99.0"})
     with pytest.warns(FLEWarning, match=r"other versions \(jax .* is now 99.0\)"):
         resumed = evaluate(tmp_path)

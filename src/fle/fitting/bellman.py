@@ -10,23 +10,23 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from fle.errors import TrainingError
-from fle.evaluation.checkpoints import Keeper, LoopState
-from fle.evaluation.encoding import Encoder, Fitted, Frame, Limits, Rows, transitions
-from fle.evaluation.limits import return_limits
-from fle.evaluation.measuring import MEASURED_ROWS, Measure
-from fle.evaluation.optimise import (
+from fle.fitting.checkpoints import Keeper, LoopState
+from fle.fitting.encoding import Encoder, Fitted, Frame, Limits, Rows, transitions
+from fle.fitting.limits import return_limits
+from fle.fitting.measuring import MEASURED_ROWS, Measure
+from fle.fitting.optimise import (
     TrainingState,
     initial_state,
     parameters_of,
     stage_training,
     with_parameters,
 )
-from fle.evaluation.progress import Progress
-from fle.evaluation.randomness import Randomness
-from fle.evaluation.remarks import overfitting
-from fle.evaluation.sampling import draw_targets
-from fle.evaluation.settings import Training
-from fle.evaluation.stages import Stage
+from fle.fitting.progress import Progress
+from fle.fitting.randomness import Randomness
+from fle.fitting.remarks import overfitting
+from fle.fitting.sampling import draw_targets
+from fle.fitting.settings import Training
+from fle.fitting.stages import Stage
 from fle.models.base import DensityModel, ExactModel, GradientModel, ModelSpec, Sizes
 
 # Weight decays from light to strong, and how many nats better one must be to be chosen, at the

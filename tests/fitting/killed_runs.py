@@ -96,7 +96,7 @@ def by_call(out):
 
 def kill_at_point(point):
     """Kill this process at one of the points in the writing of files, counted from 0."""
-    from fle.evaluation import atomic
+    from fle.fitting import atomic
 
     count = 0
     open_file, fsync, replace = builtins.open, os.fsync, os.replace
@@ -157,7 +157,7 @@ def serve(cache):
     import scipy.spatial  # noqa: F401
 
     import fle.cli.evaluate  # noqa: F401
-    from fle.evaluation import checkpoints
+    from fle.fitting import checkpoints
 
     jax.config.update("jax_compilation_cache_dir", cache)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from fle.evaluation.encoding import Limits, Rows
+from fle.fitting.encoding import Limits, Rows
 
 # Rewards may go beyond those logged by this share of their range.
 BEYOND = 0.05

@@ -10,11 +10,11 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from fle.errors import FLEError
-from fle.evaluation.atomic import make_directory, remove_leftovers, write_atomically
-from fle.evaluation.encoding import Fitted
-from fle.evaluation.optimise import TrainingState, initial_state
-from fle.evaluation.records import StageRecord
-from fle.evaluation.tensor_files import (
+from fle.files import make_directory, remove_leftovers, write_atomically
+from fle.fitting.encoding import Fitted
+from fle.fitting.optimise import TrainingState, initial_state
+from fle.fitting.records import StageRecord
+from fle.fitting.tensor_files import (
     DamagedFileError,
     array_leaves,
     prefixed,

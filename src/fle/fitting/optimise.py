@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
-from fle.evaluation.encoding import Fitted, Frame, Rows, joined, transitions
+from fle.fitting.encoding import Fitted, Frame, Rows, joined, transitions
 from fle.models.base import GradientModel, ReturnModel, Sizes
 
 # Targets are drawn for blocks of about this many numbers: enough for efficient matrix products,

@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fle.evaluation.encoding import SLACK, Fitted, Frame, Limits, Rows, as_vectors
-from fle.evaluation.sampling import SAMPLE_BLOCK, draw_block, draw_targets
+from fle.fitting.encoding import SLACK, Fitted, Frame, Limits, Rows, as_vectors
+from fle.fitting.sampling import SAMPLE_BLOCK, draw_block, draw_targets
 from fle.models.base import ReturnModel, Sizes
 
 SIZES = Sizes(3, 2, 1, discrete_observations=True, discrete_actions=True)

@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fle.evaluation.encoding import Rows
-from fle.evaluation.limits import return_limits
+from fle.fitting.encoding import Rows
+from fle.fitting.limits import return_limits
 
 
 def rows(rewards, continues):

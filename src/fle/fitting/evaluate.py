@@ -8,24 +8,24 @@ import numpy as np
 
 from fle.data import Dataset
 from fle.errors import FLEWarning, SettingsError
-from fle.evaluation.bellman import BellmanLoop
-from fle.evaluation.checkpoints import Keeper, NothingKept, Resume
-from fle.evaluation.choosing import chosen_model
-from fle.evaluation.encoding import Encoder
-from fle.evaluation.evaluation import Evaluation
-from fle.evaluation.progress import Progress, default_progress
-from fle.evaluation.provenance import (
+from fle.fitting.bellman import BellmanLoop
+from fle.fitting.checkpoints import Keeper, NothingKept, Resume
+from fle.fitting.choosing import chosen_model
+from fle.fitting.encoding import Encoder
+from fle.fitting.evaluation import Evaluation
+from fle.fitting.progress import Progress, default_progress
+from fle.fitting.provenance import (
     LoggedData,
     Provenance,
     current_versions,
     policy_fingerprint,
 )
-from fle.evaluation.remarks import data_remarks, ends_at
-from fle.evaluation.run_directory import begin_run
-from fle.evaluation.sampling import SAMPLE_BLOCK
-from fle.evaluation.settings import Training
-from fle.evaluation.specs import as_plain, spec_as_plain
-from fle.evaluation.stages import (
+from fle.fitting.remarks import data_remarks, ends_at
+from fle.fitting.run_directory import begin_run
+from fle.fitting.sampling import SAMPLE_BLOCK
+from fle.fitting.settings import Training
+from fle.fitting.specs import as_plain, spec_as_plain
+from fle.fitting.stages import (
     NEGLIGIBLE,
     RowUse,
     discounted_stages,

@@ -5,7 +5,7 @@ import pytest
 from quick_fits import TABLE, TABLE_TRAINING, bandit, cycle
 
 import fle
-from fle.evaluation.stages import discounted_stages, finite_horizon_stages
+from fle.fitting.stages import discounted_stages, finite_horizon_stages
 from fle.tasks import LQR
 
 POISON = 1e4

@@ -4,8 +4,8 @@ import numpy as np
 
 from fle.data import Dataset
 from fle.data.transitions import ends_episode
-from fle.evaluation.encoding import Encoder
-from fle.evaluation.stages import RowUse
+from fle.fitting.encoding import Encoder
+from fle.fitting.stages import RowUse
 from fle.policies.coverage import neighbours
 
 # Tails of this index or heavier have no third moment, and a CVaR that few rows decide.

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from fle.evaluation.encoding import Encoder, Fitted, Rows, as_vectors
-from fle.evaluation.optimise import Update, mean_loss
-from fle.evaluation.randomness import Randomness
-from fle.evaluation.records import StageRecord
-from fle.evaluation.sampling import SAMPLE_BLOCK, draw_block, draw_targets
-from fle.evaluation.stages import Stage
+from fle.fitting.encoding import Encoder, Fitted, Rows, as_vectors
+from fle.fitting.optimise import Update, mean_loss
+from fle.fitting.randomness import Randomness
+from fle.fitting.records import StageRecord
+from fle.fitting.sampling import SAMPLE_BLOCK, draw_block, draw_targets
+from fle.fitting.stages import Stage
 from fle.models.base import DensityModel, GradientModel
 from fle.returns.risk import cvar
 

@@ -12,10 +12,10 @@ from scipy import stats
 
 import fle
 from fle.errors import SettingsError
-from fle.evaluation import load
-from fle.evaluation.encoding import Fitted, Frame
-from fle.evaluation.specs import known_specs
-from fle.evaluation.tensor_files import array_leaves
+from fle.fitting import load
+from fle.fitting.encoding import Fitted, Frame
+from fle.fitting.specs import known_specs
+from fle.fitting.tensor_files import array_leaves
 from fle.models import Sizes
 
 
