@@ -1,4 +1,4 @@
-"""Errors and warnings; each says what was expected, what came, and how to go on."""
+"""Errors and warnings; each says what was expected, what was given, and how to go on."""
 
 
 class FLEError(ValueError):
@@ -15,6 +15,10 @@ class PolicyError(FLEError):
 
 class SettingsError(FLEError):
     """A setting is outside its range, or two settings contradict each other."""
+
+
+class CoverageError(FLEError):
+    """The data shows too little of what the target policy does for a headline number."""
 
 
 class ModelError(FLEError):

@@ -1,22 +1,25 @@
-"""Bellman targets, the optimiser loop, the Bellman loop, `fle.evaluate`, and saved runs."""
+"""From data, policy and recipe to fitted distributions: the plan, the Bellman loop, saved runs."""
 
-from fle.fitting.evaluate import evaluate
+from fle.fitting.comparison import Comparison, compare
 from fle.fitting.evaluation import Evaluation
+from fle.fitting.measurement import StageRecord
+from fle.fitting.plan import Plan, evaluate, plan
 from fle.fitting.progress import Progress, Silent, TerminalBar
 from fle.fitting.provenance import LoggedData, Provenance
-from fle.fitting.records import StageRecord
-from fle.fitting.run_directory import load
-from fle.fitting.settings import Training
+from fle.fitting.runs import load
 
 __all__ = [
+    "Comparison",
     "Evaluation",
     "LoggedData",
+    "Plan",
     "Progress",
     "Provenance",
     "Silent",
     "StageRecord",
     "TerminalBar",
-    "Training",
+    "compare",
     "evaluate",
     "load",
+    "plan",
 ]

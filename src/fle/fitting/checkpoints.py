@@ -12,8 +12,8 @@ import numpy as np
 from fle.errors import FLEError
 from fle.files import make_directory, remove_leftovers, write_atomically
 from fle.fitting.encoding import Fitted
-from fle.fitting.optimise import TrainingState, initial_state
-from fle.fitting.records import StageRecord
+from fle.fitting.optimiser import OptimiserState, initial_state
+from fle.fitting.measurement import StageRecord
 from fle.fitting.tensor_files import (
     DamagedFileError,
     array_leaves,
@@ -25,7 +25,6 @@ from fle.fitting.tensor_files import (
     with_arrays,
     without_prefix,
 )
-from fle.models.base import GradientModel
 
 Resume = Literal["latest", "previous"]
 # Many short stages are not worth a file each.
@@ -40,13 +39,13 @@ class LoopState:
     Nothing random is in it: what a stage draws follows from the seed and its number.
 
     stage: how many stages are finished.
-    fits: the fitted models that are kept, the last one last.
+    fits: those that are kept, the last one last.
     optimiser: carried on where the learning rate falls over the whole fit; None before.
     """
 
     stage: int
     fits: tuple[Fitted, ...]
-    optimiser: TrainingState | None
+    optimiser: OptimiserState | None
     weight_decay: float
     notes: tuple[str, ...]
     records: tuple[StageRecord, ...]
@@ -56,7 +55,7 @@ class Keeper(Protocol):
     """Told of every state, and asked for the last one."""
 
     def restore(self, blank: Fitted) -> LoopState | None:
-        """The state to go on from, if any; `blank` is a fresh model of the same shapes."""
+        """The state to go on from, if any; `blank` is a fresh fit of the same shapes."""
 
     def keep(self, state: LoopState) -> None:
         """A stage is finished."""
@@ -135,8 +134,8 @@ class Checkpoints:
         fits = unstacked(blank, without_prefix("fits", arrays), facts["fits"], str(path))
         optimiser = None
         saved = without_prefix("optimiser", arrays)
-        if saved and isinstance(blank.model, GradientModel):
-            optimiser = with_arrays(initial_state(blank.model), saved, str(path))
+        if saved:
+            optimiser = with_arrays(initial_state(blank.law), saved, str(path))
         return LoopState(
             stage=facts["stage"],
             fits=fits,

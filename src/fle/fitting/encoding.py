@@ -1,5 +1,6 @@
 """From a Dataset and action tables to the arrays that compiled code indexes."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -10,11 +11,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
 from fle.data import Dataset
-from fle.models.base import ReturnModel, Sizes, Transition
+from fle.models.law import Law, Sizes
+from fle.models.objectives import Transition
 from fle.policies import ActionTable
-
-# The narrowest law still has some width, in units of the frame; cut at its centre, it would drift.
-SLACK = 0.03
+from fle.recipe import BEYOND, SLACK
 
 
 class Rows(NamedTuple):
@@ -30,7 +30,7 @@ class Rows(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """Centre and scale of the returns a model describes, in reward units of the encoder."""
+    """Centre and scale of the returns a law describes, in reward units of the encoder."""
 
     centre: Float[Array, " d"]
     scale: Float[Array, " d"]
@@ -44,9 +44,9 @@ class Limits(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """A model and the frame it was trained in; as the previous fit, the limits of its returns."""
+    """A law and the frame it was trained in; as the previous fit, the limits of its returns."""
 
-    model: ReturnModel
+    law: Law
     frame: Frame
     limits: Limits | tuple[()] = ()
 
@@ -54,7 +54,7 @@ class Fitted(NamedTuple):
         self, inputs: Float[Array, " inputs"], uniforms: Float[Array, " noise"]
     ) -> Float[Array, " d"]:
         """One return, out of the frame."""
-        return self.frame.centre + self.frame.scale * self.model.sample(inputs, uniforms)
+        return self.frame.centre + self.frame.scale * self.law.sample(inputs, uniforms)
 
 
 @dataclass(frozen=True)
@@ -73,20 +73,20 @@ class Encoder:
     reward_unit: np.ndarray
 
     @classmethod
-    def standardising(cls, data: Dataset, *, discounted: bool = False) -> Self:
+    def standardising(cls, data: Dataset) -> Self:
         """Centre and scale from the logged rows."""
         size = np.sqrt(np.mean(np.square(data.rewards), axis=0))
         return cls(
-            _sizes(data, discounted),
+            _sizes(data),
             *_centre_and_scale(data.observations),
             *_centre_and_scale(data.actions),
             reward_unit=np.where(size > 0, size, 1.0),
         )
 
     @classmethod
-    def raw(cls, data: Dataset, *, discounted: bool = False) -> Self:
-        """Everything as it is, for models defined in the units of the data."""
-        sizes = _sizes(data, discounted)
+    def raw(cls, data: Dataset) -> Self:
+        """Everything as it is, for laws defined in the units of the data."""
+        sizes = _sizes(data)
         return cls(
             sizes,
             observation_centre=np.zeros(sizes.observation),
@@ -125,7 +125,7 @@ class Encoder:
         return as_vectors(self.observations(observations), self.actions(actions), self.sizes)
 
 
-def _sizes(data: Dataset, discounted: bool) -> Sizes:
+def _sizes(data: Dataset) -> Sizes:
     states, actions = data.number_of_observations, data.number_of_actions
     return Sizes(
         observation=data.observations.shape[1] if states is None else states,
@@ -133,7 +133,6 @@ def _sizes(data: Dataset, discounted: bool) -> Sizes:
         returns=data.return_dim,
         discrete_observations=states is not None,
         discrete_actions=actions is not None,
-        discounted=discounted,
     )
 
 
@@ -204,3 +203,29 @@ def transitions(
         probabilities=rows.probabilities[index],
         limits=(low_high[0] - SLACK, low_high[1] + SLACK) if limits else (),
     )
+
+
+def return_limits(rows: Rows, discounts: Sequence[float]) -> list[Limits]:
+    """Limits of the returns before each stage of these discounts; at first nothing was earned.
+
+    A row adds its reward to what was possible before, unless it terminated.
+    """
+    rewards, continues = np.asarray(rows.rewards, np.float64), np.asarray(rows.continues) > 0
+    beyond = BEYOND * np.ptp(rewards, axis=0)
+    least = _extremes(rewards - beyond, continues, np.min)
+    largest = _extremes(rewards + beyond, continues, np.max)
+    low = high = np.zeros(rewards.shape[1])
+    limits = []
+    for discount in discounts:
+        limits.append(Limits(jnp.asarray(low, jnp.float32), jnp.asarray(high, jnp.float32)))
+        low = np.min([end + go_on * discount * low for end, go_on in least], axis=0)
+        high = np.max([end + go_on * discount * high for end, go_on in largest], axis=0)
+    return limits
+
+
+def _extremes(
+    rewards: np.ndarray, continues: np.ndarray, extreme: Callable[..., np.ndarray]
+) -> list[tuple[np.ndarray, int]]:
+    """The extreme reward of rows that terminated and of those that did not, where there are any."""
+    kinds = ((rewards[~continues], 0), (rewards[continues], 1))
+    return [(extreme(values, axis=0), go_on) for values, go_on in kinds if len(values)]

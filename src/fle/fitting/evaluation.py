@@ -13,11 +13,14 @@ from jaxtyping import Array, Float
 
 from fle.errors import DataError, SettingsError
 from fle.fitting.encoding import Encoder, Fitted
+from fle.fitting.measurement import StageRecord
+from fle.fitting.problem import Problem
 from fle.fitting.provenance import LoggedData, Provenance
-from fle.fitting.records import StageRecord
 from fle.fitting.sampling import SAMPLE_BLOCK, draw_block
-from fle.models.base import DensityModel, ModelSpec, ReturnModel
+from fle.models.law import Law
+from fle.models.specs import ModelSpec
 from fle.policies.coverage import Coverage
+from fle.recipe import Resolved
 from fle.returns import ReturnDistribution
 
 DENSITY_CONTEXTS = 2_048
@@ -28,8 +31,8 @@ DENSITY_BLOCK = 256
 class Evaluation:
     """What `fle.evaluate` found.
 
-    gamma, horizon: the problem that was solved.
-    model: the hyperparameters of the model that was fitted.
+    problem: which return was estimated; `gamma` and `horizon` are its own.
+    model, recipe: what was fitted, and how, with every setting chosen.
     records: one a stage, in the order of fitting.
     notes, warnings: what was decided for the user, and what they should know.
     logged: what is kept of the data, with the returns the behaviour policy was seen to earn.
@@ -37,9 +40,9 @@ class Evaluation:
     provenance: all settings, the seed, the versions, and fingerprints of data and policy.
     """
 
-    gamma: float
-    horizon: int | None
+    problem: Problem
     model: ModelSpec
+    recipe: Resolved
     records: tuple[StageRecord, ...]
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -51,6 +54,16 @@ class Evaluation:
     logged: LoggedData
     coverage: Coverage | None
     provenance: Provenance
+
+    @property
+    def gamma(self) -> float:
+        """The discount factor."""
+        return self.problem.gamma
+
+    @property
+    def horizon(self) -> int | None:
+        """The number of steps; None for a discounted problem."""
+        return self.problem.horizon
 
     @cached_property
     def returns(self) -> ReturnDistribution:
@@ -72,7 +85,7 @@ class Evaluation:
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write all of it to a run directory, from which `fle.load` gives it back."""
-        from fle.fitting.run_directory import save
+        from fle.fitting.runs import save
 
         save(self, directory)
 
@@ -123,9 +136,9 @@ class Evaluation:
     def _distribution(
         self, fitted: Fitted, inputs: np.ndarray, weights: np.ndarray
     ) -> ReturnDistribution:
-        law = MixtureOverInputs(fitted, inputs, weights, self.encoder.reward_unit)
-        density = law.log_density if isinstance(fitted.model, DensityModel) else None
-        return ReturnDistribution(law.draw, density, self.return_names)
+        mixed = MixtureOverInputs(fitted, inputs, weights, self.encoder.reward_unit)
+        density = mixed.log_density if fitted.law.has_density else None
+        return ReturnDistribution(mixed.draw, density, self.return_names)
 
     def __repr__(self) -> str:
         problem = f"gamma={self.gamma:g}"
@@ -136,7 +149,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class MixtureOverInputs:
-    """The law of a return whose (observation, action) is itself random."""
+    """The distribution of a return whose (observation, action) is itself random."""
 
     fitted: Fitted
     inputs: np.ndarray
@@ -167,7 +180,7 @@ class MixtureOverInputs:
             block = scaled[start : start + DENSITY_BLOCK]
             padded = np.pad(block, ((0, DENSITY_BLOCK - len(block)), (0, 0)))
             values = _log_density(
-                self.fitted.model,
+                self.fitted.law,
                 jnp.asarray(inputs),
                 jnp.asarray(log_weights),
                 jnp.asarray(padded),
@@ -178,16 +191,13 @@ class MixtureOverInputs:
 
 @eqx.filter_jit
 def _log_density(
-    model: ReturnModel,
+    law: Law,
     inputs: Float[Array, "k inputs"],
     log_weights: Float[Array, " k"],
     returns: Float[Array, "n d"],
 ) -> Float[Array, " n"]:
-    if not isinstance(model, DensityModel):
-        raise TypeError(f"{type(model).__name__} has no density.")
-
     def one(z: Float[Array, " d"]) -> Float[Array, ""]:
-        logs = jax.vmap(lambda x: model.log_prob(x, z))(inputs)
+        logs = jax.vmap(lambda x: law.log_prob(x, z))(inputs)
         return jax.nn.logsumexp(logs + log_weights)
 
     return jax.vmap(one)(returns.astype(jnp.float32))

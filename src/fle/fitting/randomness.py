@@ -1,27 +1,32 @@
-"""What a stage draws, as a function of the seed and the stage alone."""
+"""Every random stream of a fit, as a function of the seed, the stage and the purpose alone."""
 
-from typing import Self
+from enum import IntEnum
 
 import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
 
+class Purpose(IntEnum):
+    """What numbers are drawn for; each purpose has a stream of its own."""
+
+    PLAN = 0
+    FIRST_LAW = 1
+    FIT = 2
+    CHOICE = 3
+    PAIRS = 4
+
+
 class Randomness:
-    """Generator and keys of one stage.
+    """Generator and keys of one purpose at one stage.
 
     No stage sees what another one consumed, so a fit that goes on in the middle draws what an
     undisturbed one would.
     """
 
-    def __init__(self, seed: int, stage: int):
-        self.generator = np.random.default_rng([seed, 1, stage])
-        self._key = jax.random.fold_in(jax.random.key(seed), stage)
-
-    @classmethod
-    def before(cls, seed: int) -> Self:
-        """Before the first stage, which is number 1: for the first model, and what it decides."""
-        return cls(seed, 0)
+    def __init__(self, seed: int, purpose: Purpose, stage: int = 0):
+        self.generator = np.random.default_rng([seed, purpose, stage])
+        self._key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), purpose), stage)
 
     def key(self) -> PRNGKeyArray:
         """The next key."""

@@ -5,13 +5,13 @@ import numpy as np
 from fle.data import Dataset
 from fle.data.transitions import ends_episode
 from fle.fitting.encoding import Encoder
-from fle.fitting.stages import RowUse
+from fle.fitting.problem import RowUse
 from fle.policies.coverage import neighbours
 
 # Tails of this index or heavier have no third moment, and a CVaR that few rows decide.
 HEAVY_TAIL_INDEX = 3.0
 LEAST_TAIL_ROWS = 10
-# Nats between rows trained on and rows kept aside, and how many of these can tell.
+# Nats between rows trained on and held-out rows, and how many of these can tell.
 OVERFITTING, LEAST_HELD_OUT = 0.5, 50
 # Fewer episodes may have one length by chance.
 LEAST_EPISODES = 10
@@ -30,14 +30,14 @@ def data_remarks(data: Dataset, encoder: Encoder, horizon: int | None, use: RowU
     ]
 
 
-def overfitting(known: float, kept_aside: float, rows: int) -> tuple[str, ...]:
-    """What the losses of rows trained on and of rows kept aside tell of learning by heart."""
-    if rows < LEAST_HELD_OUT or not kept_aside - known > OVERFITTING:
+def overfitting(known: float, held_out: float, rows: int) -> tuple[str, ...]:
+    """What the losses of rows trained on and of held-out rows tell of learning by heart."""
+    if rows < LEAST_HELD_OUT or not held_out - known > OVERFITTING:
         return ()
     return (
         f"the fit knows the rows it was trained on too well: their loss at the last stage is "
-        f"{known:.2f}, that of rows kept aside {kept_aside:.2f}; returns at single observations "
-        "then look too certain: more rows help, or a stronger Training(weight_decay=...), such as "
+        f"{known:.2f}, that of held-out rows {held_out:.2f}; returns at single observations "
+        "then look too certain: more rows help, or a stronger Recipe(weight_decay=...), such as "
         "0.3 or 3",
     )
 

@@ -8,13 +8,12 @@ import numpy as np
 
 from fle.errors import FLEError, SettingsError
 from fle.files import read_json, write_atomically, write_json
-from fle.fitting.bellman import blank_fit
 from fle.fitting.checkpoints import record_as_plain, record_from_plain
 from fle.fitting.encoding import Encoder
 from fle.fitting.evaluation import Evaluation
+from fle.fitting.loop import blank_fit
+from fle.fitting.problem import Problem
 from fle.fitting.provenance import FORMAT, LoggedData, Provenance
-from fle.fitting.randomness import Randomness
-from fle.fitting.specs import spec_as_plain, spec_from_plain
 from fle.fitting.tensor_files import (
     DamagedFileError,
     prefixed,
@@ -24,8 +23,11 @@ from fle.fitting.tensor_files import (
     unstacked,
     without_prefix,
 )
-from fle.models.base import ModelSpec, Sizes
+from fle.models.law import Sizes
+from fle.models.register import spec_from_plain
+from fle.models.specs import ModelSpec
 from fle.policies.coverage import Coverage
+from fle.recipe import Resolved
 
 RUN = "run.json"
 MODEL = "model.safetensors"
@@ -101,9 +103,9 @@ def _facts(evaluation: Evaluation, run: str, sha256: str) -> dict[str, Any]:
         "format": FORMAT,
         "run": run,
         "model_sha256": sha256,
-        "gamma": evaluation.gamma,
-        "horizon": evaluation.horizon,
-        "model": spec_as_plain(evaluation.model),
+        "problem": dataclasses.asdict(evaluation.problem),
+        "model": evaluation.model.as_plain(),
+        "recipe": dataclasses.asdict(evaluation.recipe),
         "sizes": evaluation.encoder.sizes._asdict(),
         "fits": len(evaluation.fits),
         "return_names": list(evaluation.return_names),
@@ -127,12 +129,13 @@ def _evaluation(
     source = str(directory)
     spec = spec_from_plain(facts["model"], model, source)
     encoder = Encoder(sizes=Sizes(**facts["sizes"]), **without_prefix("encoder", arrays))
-    blank = blank_fit(spec, encoder.sizes, Randomness.before(provenance.seed))
+    recipe = Resolved(**facts["recipe"])
+    blank = blank_fit(spec, recipe, encoder.sizes, provenance.seed)
     observed = without_prefix("logged", arrays)
     return Evaluation(
-        gamma=facts["gamma"],
-        horizon=facts["horizon"],
+        problem=Problem(**facts["problem"]),
         model=spec,
+        recipe=recipe,
         records=tuple(record_from_plain(record) for record in facts["records"]),
         notes=tuple(facts["notes"]),
         warnings=tuple(facts["warnings"]),

@@ -1,44 +1,9 @@
-"""Conditional models of the return, one family a file."""
+"""Models of the return: laws, objectives that fit them, and hyperparameters that build both.
 
-from fle.models.autoregressive import Autoregressive
-from fle.models.base import (
-    DensityModel,
-    ExactModel,
-    GradientModel,
-    LikelihoodModel,
-    ModelSpec,
-    ReturnModel,
-    Sizes,
-    Transition,
-)
-from fle.models.ddpm import DDPM
-from fle.models.diffusion import Diffusion
-from fle.models.flow import Flow
-from fle.models.gaussian import Gaussian
-from fle.models.gmm import GMM
-from fle.models.grid import Categorical, Histogram
-from fle.models.linear_quadratic import LinearQuadratic
-from fle.models.quantile import Quantile
-from fle.models.reward_mixture import RewardMixture
+`fle.models.names()` lists the models. Laws need JAX, which is imported when they are asked for.
+"""
 
-__all__ = [
-    "DDPM",
-    "GMM",
-    "Autoregressive",
-    "Categorical",
-    "DensityModel",
-    "Diffusion",
-    "ExactModel",
-    "Flow",
-    "Gaussian",
-    "GradientModel",
-    "Histogram",
-    "LikelihoodModel",
-    "LinearQuadratic",
-    "ModelSpec",
-    "Quantile",
-    "ReturnModel",
-    "RewardMixture",
-    "Sizes",
-    "Transition",
-]
+from fle.models.register import family, names, register
+from fle.models.specs import ModelSpec
+
+__all__ = ["ModelSpec", "family", "names", "register"]

@@ -1,22 +1,144 @@
-"""Rules by which mixtures are trained that change slopes and no value."""
+"""Gaussian mixtures as a network gives them, and how their components are trained."""
 
 from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
+from scipy.special import ndtri as normal_quantile
+
+from fle.models.law import cumulative_weights, pick
 
 
-def drawn_to_standard(
+class Mixture(NamedTuple):
+    """Component weights, as logarithms or cumulated; for each coordinate the components' means and
+    entries on the diagonal of their Cholesky factors; the entries below it.
+
+    Components are the first axis of every array. Rows of a batch are the last, if there is one:
+    loops over them are long and fast.
+    """
+
+    weights: Float[Array, "k ..."]
+    means: tuple[Float[Array, "k ..."], ...]
+    diagonal: tuple[Float[Array, "k ..."], ...]
+    below: tuple[Float[Array, "k ..."], ...]
+
+    @classmethod
+    def of_outputs(
+        cls, outputs: Float[Array, "outputs ..."], components: int, dim: int, floor: float
+    ) -> "Mixture":
+        """From a network's outputs: a location and a scale of all components for each coordinate,
+        logits, and what each component differs by.
+
+        The diagonal is at least `floor`, so that a point mass becomes a narrow peak instead of an
+        infinite density.
+        """
+        k, d = components, dim
+        entries = d * (d - 1) // 2
+        location, spread, logits, offsets, diagonal, below = jnp.split(
+            outputs, np.cumsum([d, d, k, k * d, k * d])
+        )
+        return cls(
+            jax.nn.log_softmax(logits, axis=0),
+            tuple(location[i] + offsets[i::d] for i in range(d)),
+            tuple(floor + jax.nn.softplus(spread[i] + diagonal[i::d]) for i in range(d)),
+            tuple(below[i::entries] for i in range(entries)),
+        )
+
+    @staticmethod
+    def first_outputs(components: int, dim: int, generator: np.random.Generator) -> np.ndarray:
+        """Outputs that make a rough standard normal."""
+        k, d = components, dim
+        spread_out = normal_quantile((np.arange(k) + 0.5) / k)
+        means = spread_out if d == 1 else generator.standard_normal(k * d)
+        rest = np.zeros(k * d + k * d * (d - 1) // 2)
+        return np.concatenate([np.zeros(2 * d + k), means, rest])
+
+    def log_density(self, returns: Float[Array, "d ..."]) -> Float[Array, "..."]:
+        """log sum_k w_k N(z; mu_k, L_k L_k^T), with weights as logarithms.
+
+        The triangular solve is unrolled, as d is small.
+        """
+        d = len(self.means)
+        whitened: list[Float[Array, "k ..."]] = []
+        for i in range(d):
+            residual = returns[i] - self.means[i]
+            for j, value in enumerate(whitened):
+                residual = residual - self.below[_entry(i, j)] * value
+            whitened.append(residual / self.diagonal[i])
+        exponent = sum(value**2 for value in whitened)
+        heights = self.weights - sum(jnp.log(scales) for scales in self.diagonal)
+        return jax.nn.logsumexp(heights - 0.5 * exponent, axis=0) - 0.5 * d * np.log(2 * np.pi)
+
+    def cumulated(self) -> "Mixture":
+        """With cumulated weights, as `draw` needs them."""
+        return self._replace(weights=cumulative_weights(self.weights))
+
+    def draw(self, uniforms: Float[Array, " noise"]) -> Float[Array, " d"]:
+        """Pick a component by the first number, then draw from it."""
+        component = pick(self.weights, uniforms[0])
+        normal = ndtri(uniforms[1:])
+        returns = []
+        for i in range(len(self.means)):
+            lower = sum(self.below[_entry(i, j)][component] * normal[j] for j in range(i))
+            scale = self.diagonal[i][component]
+            returns.append(self.means[i][component] + scale * normal[i] + lower)
+        return jnp.stack(returns)
+
+
+def _entry(row: int, column: int) -> int:
+    """Position of a below-diagonal entry in the packed lower triangle."""
+    return row * (row - 1) // 2 + column
+
+
+class ComponentGradients(NamedTuple):
+    """A view of mixtures whose values are the same, and whose gradients train them better.
+
+    prior: strength of the regulariser that keeps components, in nats.
+    beta: how far gradients by means are evened out.
+    """
+
+    prior: float = 0.0
+    beta: float = 0.0
+
+    def __call__(
+        self, law: Any, inputs: Float[Array, "rows inputs"], returns: Float[Array, "rows draws d"]
+    ) -> Float[Array, "..."]:
+        """Log densities of a law made of mixtures, each of them seen through this view."""
+        return law.log_probs(inputs, returns, self.of)
+
+    def of(self, mixture: Mixture) -> Mixture:
+        """The mixture, its means and log weights with other gradients."""
+        if self.prior > 0:
+            pairs = zip(mixture.means, mixture.diagonal, strict=True)
+            away = [from_standard(mixture.weights, *pair) for pair in pairs]
+            weights = mixture.weights - self.prior * sum(away) / len(away)
+            mixture = mixture._replace(weights=weights)
+        if self.beta > 0:
+            pairs = zip(mixture.means, mixture.diagonal, strict=True)
+            means = tuple(even_gradients(*pair, self.beta) for pair in pairs)
+            mixture = mixture._replace(means=means)
+        return mixture
+
+
+def as_it_is(mixture: Mixture) -> Mixture:
+    """The view that changes nothing."""
+    return mixture
+
+
+def from_standard(
     log_weights: Float[Array, "k ..."],
     means: Float[Array, "k ..."],
     scales: Float[Array, "k ..."],
 ) -> Float[Array, ""]:
-    """Zero, but with a slope: training draws components to equal weights and a standard normal law.
+    """Zero, with the gradient of a distance: from equal weights and standard normal components.
 
     A narrow component far from all returns explains none of them, so their likelihood never moves
     it again. Where returns are sure at one stage and spread at the next, most would be lost for
-    good. The force is hardly felt by a component that explains any returns.
+    good. The gradient is hardly felt by a component that explains any returns.
     """
     away = 0.5 * (jnp.mean(means**2) + jnp.mean(jnp.log(scales) ** 2))
     distance = away - jnp.mean(log_weights)
@@ -24,20 +146,20 @@ def drawn_to_standard(
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
-def even_slopes(
+def even_gradients(
     means: Float[Array, "*shape"], scales: Float[Array, "*shape"], beta: float
 ) -> Float[Array, "*shape"]:
-    """The means of Gaussians as they are, but slopes by them multiplied by `scales` to 2 beta.
+    """The means of Gaussians as they are, but gradients by them times `scales` to 2 beta.
 
-    A likelihood's slope by a mean is as steep as the component is narrow, and so is its noise. With
-    beta = 1/2 that noise is the same for all, as it is by weights and spreads already, and narrow
-    components no longer drown what the others and rare rows have to say. Seitzer, Tavakoli, Antic,
-    Martius (2022), for one Gaussian.
+    A likelihood's gradient by a mean is as steep as the component is narrow, and so is its noise.
+    With beta = 1/2 that noise is the same for all, as it is by weights and spreads already, and
+    narrow components no longer drown what the others and rare rows have to say. Seitzer, Tavakoli,
+    Antic, Martius (2022), for one Gaussian.
     """
     return means
 
 
-even_slopes.defvjp(
+even_gradients.defvjp(
     lambda means, scales, beta: (means, scales),
-    lambda beta, scales, slopes: (slopes * scales ** (2 * beta), jnp.zeros_like(scales)),
+    lambda beta, scales, gradients: (gradients * scales ** (2 * beta), jnp.zeros_like(scales)),
 )

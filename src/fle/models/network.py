@@ -1,7 +1,6 @@
-"""The network that all gradient-trained models share, and how losses reach it."""
+"""The network that all gradient-trained laws share."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import equinox as eqx
 import jax
@@ -28,8 +27,8 @@ class Network(eqx.Module):
     gates: Float[Array, "1 inputs"]
     weights: tuple[Float[Array, "..."], ...]
     biases: tuple[Float[Array, "..."], ...]
-    slopes: Float[Array, "1 slopes"]
-    curvatures: Float[Array, "inputs slopes"]
+    linear: Float[Array, "1 terms"]
+    quadratic: Float[Array, "inputs terms"]
 
     def __init__(
         self,
@@ -51,8 +50,8 @@ class Network(eqx.Module):
         )
         biases = [np.zeros(width) for width in hidden]
         self.biases = tuple(jnp.asarray(bias, jnp.float32) for bias in (*biases, output_bias))
-        self.slopes = jnp.zeros((1, inputs * trends))
-        self.curvatures = jnp.zeros((inputs, inputs * trends))
+        self.linear = jnp.zeros((1, inputs * trends))
+        self.quadratic = jnp.zeros((inputs, inputs * trends))
 
     def __call__(self, inputs: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
         """The outputs for one input vector."""
@@ -87,9 +86,9 @@ class Network(eqx.Module):
     def trend(self, inputs: Float[Array, " inputs"]) -> Float[Array, " trends"]:
         """What is added to the first outputs."""
         near = jnp.clip(inputs, -FURTHEST, FURTHEST)
-        gates = jnp.tile(self.gates, self.slopes.size // inputs.size)
-        slopes = (gates * self.slopes)[0] + near @ (self.gates.T * self.curvatures * gates)
-        return jnp.sum(slopes.reshape(-1, inputs.size) * near, axis=1)
+        gates = jnp.tile(self.gates, self.linear.size // inputs.size)
+        rates = (gates * self.linear)[0] + near @ (self.gates.T * self.quadratic * gates)
+        return jnp.sum(rates.reshape(-1, inputs.size) * near, axis=1)
 
 
 def fourier_features(
@@ -98,20 +97,3 @@ def fourier_features(
     """The values, and waves of them: a network then sees fine and coarse changes alike."""
     angles = jnp.concatenate([frequency * values for frequency in frequencies])
     return jnp.concatenate([values, jnp.sin(angles), jnp.cos(angles)])
-
-
-def mean_over_draws(
-    known: Callable[[Float[Array, " inputs"]], Any],
-    value: Callable[[Any, Any], Float[Array, ""]],
-    inputs: Float[Array, "rows inputs"],
-    draws: Any,
-) -> Float[Array, ""]:
-    """The mean of `value(known(x), z)` over all rows x and all draws z of a row, which is an axis.
-
-    Rows and draws are one axis to the networks within `value`. Products with weights are slow to
-    differentiate where there are two.
-    """
-    number = jax.tree.leaves(draws)[0].shape[1]
-    repeated = jax.tree.map(lambda a: jnp.repeat(a, number, axis=0), jax.vmap(known)(inputs))
-    flat = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), draws)
-    return jnp.mean(jax.vmap(value)(repeated, flat))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,11 +12,12 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
 from fle.errors import ModelError, SettingsError
-from fle.models.base import LikelihoodModel, NextLaws, Sizes, Tuning, shifted_lattice
-from fle.models.conditionals import Conditionals, TriangularModel
-from fle.models.frames import FrameRule, moments_frame
-from fle.models.hyperparameters import Hyperparameters
+from fle.models.law import Density, Law, Sizes
 from fle.models.network import Network
+from fle.models.objectives import Likelihood
+from fle.models.specs import ModelSpec
+from fle.models.triangular import Conditionals, TriangularLaw
+from fle.recipe import Resolved
 
 if TYPE_CHECKING:
     from flowjax.bijections import AbstractBijection
@@ -27,40 +28,6 @@ if TYPE_CHECKING:
 INTERVAL = 4.0
 
 
-class FlowModel(LikelihoodModel):
-    """z = T(e; x, a) with e standard normal and T made of monotone splines.
-
-    Targets are blurred by `scale_floor` (in units of the return scale) before their likelihood is
-    taken, so that a point mass becomes a narrow peak instead of an infinite density.
-    """
-
-    return_dim: int = eqx.field(static=True)
-    scale_floor: float = eqx.field(static=True)
-
-    @property
-    def noise_size(self) -> int:
-        """One number a coordinate."""
-        return self.return_dim
-
-    @property
-    def target_noise_size(self) -> int:
-        """As for any density, and one number a coordinate for the blur."""
-        return super().target_noise_size + self.return_dim
-
-    def target(
-        self,
-        previous: Self,
-        prepared: NextLaws,
-        uniforms: Float[Array, " noise"],
-        draws: int,
-    ) -> Float[Array, "draws d"]:
-        """Draws of r + discount * y, blurred."""
-        blur, uniforms = jnp.split(uniforms, [self.return_dim])
-        points = shifted_lattice(blur, draws)
-        returns = super().target(previous, prepared, uniforms, draws)
-        return returns + self.scale_floor * ndtri(points)
-
-
 class Parts(NamedTuple):
     """What turns a standard normal into one coordinate."""
 
@@ -69,15 +36,16 @@ class Parts(NamedTuple):
     spline: "Spline"
 
 
-class AutoregressiveFlowModel(TriangularModel, FlowModel):
+class AutoregressiveFlowLaw(TriangularLaw):
     """z_j = location + scale * S(e_j), each a function of (x, a) and z_1 .. z_j-1."""
 
     conditionals: Conditionals
     knots: int = eqx.field(static=True)
+    scale_floor: float = eqx.field(static=True)
 
     noise_a_coordinate: ClassVar[int] = 1
 
-    def law(self, outputs: Float[Array, " outputs"]) -> Parts:
+    def factor(self, outputs: Float[Array, " outputs"]) -> Parts:
         """Location, scale and spline; zeros stand for 0, 1 and the identity."""
         import paramax
 
@@ -85,32 +53,40 @@ class AutoregressiveFlowModel(TriangularModel, FlowModel):
         spline = _spline_maker(self.knots)[0](outputs[2:])
         return Parts(outputs[0], self.scale_floor + scale, paramax.unwrap(spline))
 
-    def log_prob_of_one(self, law: Parts, value: Float[Array, ""]) -> Float[Array, ""]:
+    def log_prob_of_one(self, factor: Parts, value: Float[Array, ""]) -> Float[Array, ""]:
         """Change of variables."""
-        normal, log_det = law.spline.inverse_and_log_det((value - law.location) / law.scale)
-        return log_det - jnp.log(law.scale) - 0.5 * normal**2 - 0.5 * np.log(2 * np.pi)
+        normal, log_det = factor.spline.inverse_and_log_det(
+            (value - factor.location) / factor.scale
+        )
+        return log_det - jnp.log(factor.scale) - 0.5 * normal**2 - 0.5 * np.log(2 * np.pi)
 
-    def draw_one(self, law: Parts, uniforms: Float[Array, " 1"]) -> Float[Array, ""]:
+    def draw_one(self, factor: Parts, uniforms: Float[Array, " 1"]) -> Float[Array, ""]:
         """The image of a standard normal."""
-        bent, _ = law.spline.transform_and_log_det(ndtri(uniforms[0]))
-        return law.location + law.scale * bent
+        bent, _ = factor.spline.transform_and_log_det(ndtri(uniforms[0]))
+        return factor.location + factor.scale * bent
 
 
-class CouplingFlowModel(FlowModel):
+class CouplingFlowLaw(Density):
     """Splines in a chain, each of half of the coordinates given the other half."""
 
     context: Network
     bijection: "AbstractBijection"
+    return_dim: int = eqx.field(static=True)
+
+    @property
+    def noise_size(self) -> int:
+        """One number a coordinate."""
+        return self.return_dim
 
     def condition(self, inputs: Float[Array, " inputs"]) -> Float[Array, " context"]:
         """What the splines are told of the input."""
         return jax.nn.silu(self.context(inputs))
 
     def draw(
-        self, law: Float[Array, " context"], uniforms: Float[Array, " noise"]
+        self, conditioned: Float[Array, " context"], uniforms: Float[Array, " noise"]
     ) -> Float[Array, " d"]:
         """The splines' image of a standard normal."""
-        return self._splines().transform(ndtri(uniforms), law)
+        return self._splines().transform(ndtri(uniforms), conditioned)
 
     def log_prob(
         self, inputs: Float[Array, " inputs"], returns: Float[Array, " d"]
@@ -126,8 +102,12 @@ class CouplingFlowModel(FlowModel):
 
 
 @dataclass(frozen=True)
-class Flow(Hyperparameters):
-    """Conditional normalising flow with an exact density.
+class Flow(ModelSpec):
+    """Conditional normalising flow with an exact density: z = T(e; x, a), e standard normal.
+
+    T is made of monotone rational-quadratic splines (Durkan et al., 2019). Targets are blurred by
+    the recipe's `scale_floor` before their likelihood is taken, so that a point mass becomes a
+    narrow peak instead of an infinite density.
 
     kind: "autoregressive" transforms each coordinate given those before it, in one pass a
         coordinate; "coupling" transforms half of the coordinates given the others, several times. A
@@ -136,7 +116,6 @@ class Flow(Hyperparameters):
     hidden: width of the two-layer networks that give the splines.
     layers: number of transformations in the chain of "coupling".
     context: for "coupling", widths of the network that reads observation and action.
-    scale_floor: blur of the targets, as a share of the return scale.
     """
 
     kind: Literal["coupling", "autoregressive"] = "autoregressive"
@@ -144,19 +123,15 @@ class Flow(Hyperparameters):
     hidden: int = 64
     layers: int = 4
     context: tuple[int, ...] = (64, 32)
-    scale_floor: float = 0.01
 
     name: ClassVar[str] = "flow"
-    standardised: ClassVar[bool] = True
-    frame: ClassVar[FrameRule] = staticmethod(moments_frame)
-    tuning: ClassVar[Tuning] = Tuning(steps=0.75, learning_rate=0.5, batch_size=0.5, draws=2)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.kind not in ("coupling", "autoregressive"):
             raise SettingsError(f'kind must be "coupling" or "autoregressive", got {self.kind!r}.')
 
-    def build(self, sizes: Sizes, generator: np.random.Generator) -> FlowModel:
+    def build(self, sizes: Sizes, recipe: Resolved, generator: np.random.Generator) -> Law:
         """A flow that starts out near the identity, that is, as a standard normal."""
         try:
             _, parameters = _spline_maker(self.knots)
@@ -167,14 +142,16 @@ class Flow(Hyperparameters):
         if self.kind == "autoregressive" or sizes.returns == 1:
             hidden, bias = (self.hidden, self.hidden), np.zeros(2 + parameters)
             conditionals = Conditionals.build(sizes, hidden, bias, generator)
-            return AutoregressiveFlowModel(
-                sizes.returns, self.scale_floor, conditionals, self.knots
-            )
+            return AutoregressiveFlowLaw(conditionals, self.knots, recipe.scale_floor)
         seed = int(generator.integers(2**32))
         arrays = eqx.filter(_coupling(self, sizes, seed), eqx.is_array)
         bijection = eqx.combine(arrays, _functions(self, sizes))
         context = Network(sizes.inputs, self.context[:-1], np.zeros(self.context[-1]), generator)
-        return CouplingFlowModel(sizes.returns, self.scale_floor, context, bijection)
+        return CouplingFlowLaw(context, bijection, sizes.returns)
+
+    def objective(self, recipe: Resolved) -> Likelihood:
+        """Maximum likelihood of blurred draws."""
+        return Likelihood(blur=recipe.scale_floor)
 
 
 @lru_cache(maxsize=64)

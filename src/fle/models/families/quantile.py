@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,14 +11,15 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import ndtri as normal_quantile
 
-from fle.models.base import GradientModel, Sizes, Transition, candidate_outputs
-from fle.models.frames import FrameRule, moments_frame
-from fle.models.hyperparameters import Hyperparameters, require_scalar
+from fle.models.law import Law, Sizes
 from fle.models.network import Network
+from fle.models.objectives import GradientObjective, Transition
+from fle.models.specs import ModelSpec, require_scalar
+from fle.recipe import Resolved
 
 
 class WeightedPoints(NamedTuple):
-    """A discrete target law."""
+    """A discrete target distribution."""
 
     points: Float[Array, " k"]
     weights: Float[Array, " k"]
@@ -29,18 +30,18 @@ def pairwise_huber(
     points: Float[Array, " quantiles"], target: WeightedPoints, huber: float
 ) -> Float[Array, ""]:
     """Quantile Huber loss, summed over the points, averaged over the target."""
-    return _loss_and_slopes(points, target, huber)[0]
+    return _loss_and_gradient(points, target, huber)[0]
 
 
 @pairwise_huber.defjvp
 def _(huber: float, values: Any, tangents: Any) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """The target is data: only the points move."""
     points, target = values
-    loss, slopes = _loss_and_slopes(points, target, huber)
-    return loss, slopes @ tangents[0]
+    loss, gradient = _loss_and_gradient(points, target, huber)
+    return loss, gradient @ tangents[0]
 
 
-def _loss_and_slopes(
+def _loss_and_gradient(
     points: Float[Array, " quantiles"], target: WeightedPoints, huber: float
 ) -> tuple[Float[Array, ""], Float[Array, " quantiles"]]:
     """Loss and its derivative by the points in one pass over the target.
@@ -50,27 +51,23 @@ def _loss_and_slopes(
     levels = (jnp.arange(points.size) + 0.5) / points.size
 
     def add(sums: Any, point: Any) -> tuple[Any, None]:
-        losses, slopes = sums
+        losses, gradients = sums
         place, weight = point
         error = place - points
         clipped = jnp.clip(error, -huber, huber)
-        slope = weight * jnp.where(error < 0, 1 - levels, levels) * clipped
-        return (losses + slope * (error - 0.5 * clipped), slopes - slope), None
+        pull = weight * jnp.where(error < 0, 1 - levels, levels) * clipped
+        return (losses + pull * (error - 0.5 * clipped), gradients - pull), None
 
     start = (jnp.zeros_like(points), jnp.zeros_like(points))
-    (losses, slopes), _ = jax.lax.scan(add, start, tuple(target), unroll=5)
-    return jnp.sum(losses) / huber, slopes / huber
+    (losses, gradients), _ = jax.lax.scan(add, start, tuple(target), unroll=5)
+    return jnp.sum(losses) / huber, gradients / huber
 
 
-class QuantileModel(GradientModel):
-    """n equally weighted points at the levels (i + 1/2)/n, fitted by the pairwise Huber loss.
-
-    Dabney, Rowland, Bellemare, Munos (2018). Not a likelihood and not a density.
-    """
+class QuantileLaw(Law):
+    """n equally weighted points at the levels (i + 1/2)/n. Not a density."""
 
     network: Network
     quantiles: int = eqx.field(static=True)
-    huber: float = eqx.field(static=True)
 
     @property
     def noise_size(self) -> int:
@@ -81,27 +78,41 @@ class QuantileModel(GradientModel):
         """The points at one input."""
         return self.network(inputs)
 
-    def prepare(self, previous: Self, transition: Transition) -> WeightedPoints:
-        """All moved points of all candidate actions."""
-        points = candidate_outputs(previous.condition, transition)
-        weights = jnp.broadcast_to(transition.probabilities[:, None] / self.quantiles, points.shape)
-        moved = transition.reward[0] + transition.discount[0] * points
-        return WeightedPoints(moved.reshape(-1), weights.reshape(-1))
-
-    def loss(self, inputs: Float[Array, " inputs"], target: WeightedPoints) -> Float[Array, ""]:
-        """Quantile Huber loss of every point against every target point."""
-        return pairwise_huber(self.network(inputs), target, self.huber)
-
     def draw(
-        self, law: Float[Array, " quantiles"], uniforms: Float[Array, " noise"]
+        self, conditioned: Float[Array, " quantiles"], uniforms: Float[Array, " noise"]
     ) -> Float[Array, " d"]:
         """One of the points, all equally likely."""
         place = jnp.clip(jnp.floor(uniforms[0] * self.quantiles), 0, self.quantiles - 1)
-        return law[place.astype(int)][None]
+        return conditioned[place.astype(int)][None]
+
+
+class QuantileRegression(GradientObjective):
+    """The pairwise quantile Huber loss. Dabney, Rowland, Bellemare, Munos (2018).
+
+    huber: threshold of the Huber loss, in units of the return scale.
+    """
+
+    huber: float = eqx.field(static=True)
+
+    def prepare(
+        self, law: QuantileLaw, previous: QuantileLaw, transition: Transition
+    ) -> WeightedPoints:
+        """All moved points of all candidate actions."""
+        points = transition.at_candidates(previous.condition)
+        weights = jnp.broadcast_to(transition.probabilities[:, None] / law.quantiles, points.shape)
+        moved = transition.reward[0] + transition.discount[0] * points
+        return WeightedPoints(moved.reshape(-1), weights.reshape(-1))
+
+    def loss(
+        self, law: QuantileLaw, inputs: Float[Array, "rows inputs"], targets: WeightedPoints
+    ) -> Float[Array, ""]:
+        """Quantile Huber loss of every point against every target point."""
+        points = jax.vmap(law.network)(inputs)
+        return jnp.mean(jax.vmap(lambda p, t: pairwise_huber(p, t, self.huber))(points, targets))
 
 
 @dataclass(frozen=True)
-class Quantile(Hyperparameters):
+class Quantile(ModelSpec):
     """Quantile-regression TD with the pairwise Huber loss; scalar returns only.
 
     quantiles: number of points.
@@ -114,12 +125,14 @@ class Quantile(Hyperparameters):
     hidden: tuple[int, ...] = (64, 64)
 
     name: ClassVar[str] = "quantile"
-    standardised: ClassVar[bool] = True
-    frame: ClassVar[FrameRule] = staticmethod(moments_frame)
 
-    def build(self, sizes: Sizes, generator: np.random.Generator) -> QuantileModel:
+    def build(self, sizes: Sizes, recipe: Resolved, generator: np.random.Generator) -> QuantileLaw:
         """Points that start at the quantiles of a standard normal."""
         require_scalar("Quantile", sizes.returns)
         points = normal_quantile((np.arange(self.quantiles) + 0.5) / self.quantiles)
         network = Network(sizes.inputs, self.hidden, points, generator)
-        return QuantileModel(network, self.quantiles, self.huber)
+        return QuantileLaw(network, self.quantiles)
+
+    def objective(self, recipe: Resolved) -> QuantileRegression:
+        """The pairwise Huber loss."""
+        return QuantileRegression(self.huber)

@@ -1,6 +1,7 @@
-"""Models that describe one coordinate of the return after the other, by one network each."""
+"""Laws that describe one coordinate of the return after the other, by one network each."""
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Self
 
 import equinox as eqx
@@ -8,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from fle.models.base import LikelihoodModel, Sizes
-from fle.models.network import Network, fourier_features, mean_over_draws
+from fle.models.law import Density, Sizes, over_draws
+from fle.models.network import Network, fourier_features
 
 FREQUENCIES = (1.0, 2.0, 4.0)
 
@@ -61,13 +62,13 @@ class Conditionals(eqx.Module):
 
 
 class Known(NamedTuple):
-    """What is known before any coordinate is: the first one's law, and the others' beginnings."""
+    """What is known before any coordinate is: of the first one all, and the others' beginnings."""
 
     first: Any
     others: tuple[Float[Array, " hidden"], ...]
 
 
-class TriangularModel(LikelihoodModel):
+class TriangularLaw(Density):
     """p(z | x, a) = prod_j p(z_j | x, a, z_1 .. z_j-1), where a network gives each factor."""
 
     conditionals: eqx.AbstractVar[Conditionals]
@@ -76,37 +77,42 @@ class TriangularModel(LikelihoodModel):
     noise_a_coordinate: ClassVar[int]
 
     @abstractmethod
-    def law(self, outputs: Float[Array, " outputs"]) -> Any:
-        """The law of one coordinate, from the outputs of its network."""
+    def factor(self, outputs: Float[Array, " outputs"]) -> Any:
+        """The distribution of one coordinate, from the outputs of its network."""
 
     @abstractmethod
-    def log_prob_of_one(self, law: Any, value: Float[Array, ""]) -> Float[Array, ""]:
+    def log_prob_of_one(self, factor: Any, value: Float[Array, ""]) -> Float[Array, ""]:
         """Log density of one coordinate."""
 
     @abstractmethod
-    def draw_one(self, law: Any, uniforms: Float[Array, " noise"]) -> Float[Array, ""]:
-        """One coordinate, from its law as `ready` made it."""
+    def draw_one(self, factor: Any, uniforms: Float[Array, " noise"]) -> Float[Array, ""]:
+        """One coordinate, from its distribution as `ready` made it."""
 
-    def ready(self, law: Any) -> Any:
-        """The law in the form that `draw_one` needs."""
-        return law
+    def ready(self, factor: Any) -> Any:
+        """The distribution of a coordinate in the form that `draw_one` needs."""
+        return factor
+
+    @property
+    def return_dim(self) -> int:
+        """A network for each coordinate."""
+        return len(self.conditionals.networks)
 
     @property
     def noise_size(self) -> int:
         """As many numbers for each coordinate."""
-        return self.noise_a_coordinate * len(self.conditionals.networks)
+        return self.noise_a_coordinate * self.return_dim
 
     def condition(self, inputs: Float[Array, " inputs"]) -> Known:
         """What can be said before the first coordinate is drawn."""
         known = self._known(inputs)
         return known._replace(first=self.ready(known.first))
 
-    def draw(self, law: Known, uniforms: Float[Array, " noise"]) -> Float[Array, " d"]:
+    def draw(self, conditioned: Known, uniforms: Float[Array, " noise"]) -> Float[Array, " d"]:
         """One coordinate after the other."""
         noise = uniforms.reshape(-1, self.noise_a_coordinate)
-        returns = self.draw_one(law.first, noise[0])[None]
-        for projected, numbers in zip(law.others, noise[1:], strict=True):
-            following = self.ready(self.law(self.conditionals.outputs(projected, returns)))
+        returns = self.draw_one(conditioned.first, noise[0])[None]
+        for projected, numbers in zip(conditioned.others, noise[1:], strict=True):
+            following = self.ready(self.factor(self.conditionals.outputs(projected, returns)))
             returns = jnp.append(returns, self.draw_one(following, numbers))
         return returns
 
@@ -114,21 +120,31 @@ class TriangularModel(LikelihoodModel):
         self, inputs: Float[Array, " inputs"], returns: Float[Array, " d"]
     ) -> Float[Array, ""]:
         """The sum over coordinates of their conditional log densities."""
-        return self._log_density(self._known(inputs), returns)
+        return self._log_density(self._known(inputs), returns, lambda factor: factor)
 
-    def batch_loss(
-        self, inputs: Float[Array, "rows inputs"], targets: Float[Array, "rows draws d"]
-    ) -> Float[Array, ""]:
-        """Negative log likelihood, averaged over all rows and draws."""
-        return -mean_over_draws(self._known, self._log_density, inputs, targets)
+    def log_probs(
+        self,
+        inputs: Float[Array, "rows inputs"],
+        returns: Float[Array, "rows draws d"],
+        view: Callable[[Any], Any] = lambda factor: factor,
+    ) -> Float[Array, " rows*draws"]:
+        """Log densities of all rows and draws, which are one axis to the networks.
+
+        view: a view of each coordinate's distribution, of the same values.
+        """
+        return over_draws(
+            self._known, lambda known, z: self._log_density(known, z, view), inputs, returns
+        )
 
     def _known(self, inputs: Float[Array, " inputs"]) -> Known:
         conditionals = self.conditionals
-        return Known(self.law(conditionals.first(inputs)), conditionals.projected(inputs))
+        return Known(self.factor(conditionals.first(inputs)), conditionals.projected(inputs))
 
-    def _log_density(self, known: Known, returns: Float[Array, " d"]) -> Float[Array, ""]:
-        total = self.log_prob_of_one(known.first, returns[0])
+    def _log_density(
+        self, known: Known, returns: Float[Array, " d"], view: Callable[[Any], Any]
+    ) -> Float[Array, ""]:
+        total = self.log_prob_of_one(view(known.first), returns[0])
         for j, projected in enumerate(known.others, start=1):
-            law = self.law(self.conditionals.outputs(projected, returns[:j]))
-            total += self.log_prob_of_one(law, returns[j])
+            factor = self.factor(self.conditionals.outputs(projected, returns[:j]))
+            total += self.log_prob_of_one(view(factor), returns[j])
         return total

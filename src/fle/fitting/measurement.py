@@ -3,29 +3,48 @@
 import time
 from dataclasses import dataclass
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from fle.fitting.encoding import Encoder, Fitted, Rows, as_vectors
-from fle.fitting.optimise import Update, mean_loss
+from fle.fitting.problem import Stage
 from fle.fitting.randomness import Randomness
-from fle.fitting.records import StageRecord
-from fle.fitting.sampling import SAMPLE_BLOCK, draw_block, draw_targets
-from fle.fitting.stages import Stage
-from fle.models.base import DensityModel, GradientModel
+from fle.fitting.sampling import SAMPLE_BLOCK, draw_block
+from fle.fitting.targets import Update, mean_loss
+from fle.models.objectives import GradientObjective
 from fle.returns.risk import cvar
 
 MEASURED_ROWS = SAMPLE_BLOCK
 RISK_LEVEL = 0.1
 
 
+@dataclass(frozen=True)
+class StageRecord:
+    """What a stage reached, in the units of the rewards.
+
+    loss: mean negative log likelihood over the last tenth of the training (the model's own loss
+        where it has no density).
+    held_out_loss: the same of fresh targets on rows not trained on.
+    mean, std, cvar: of the returns from the initial states, or, in a time-dependent problem, from
+        the rows of the stage's step; cvar at level 0.1, one a coordinate.
+    """
+
+    stage: int
+    step: int | None
+    discount: float
+    loss: float
+    held_out_loss: float
+    mean: np.ndarray
+    std: np.ndarray
+    cvar: np.ndarray
+    seconds: float
+
+
 @dataclass(frozen=True, eq=False)
-class Measure:
+class Measurement:
     """Measures every stage on the same number of rows, as another shape would be compiled anew."""
 
+    objective: GradientObjective
     encoder: Encoder
     rows: Rows
     initial_inputs: np.ndarray
@@ -66,22 +85,18 @@ class Measure:
         index: np.ndarray,
         random: Randomness,
     ) -> float:
-        """Mean negative log likelihood of the rows at `index`, in the units of the rewards."""
-        model, frame = fitted.model, fitted.frame
-        sizes = self.encoder.sizes
-        if isinstance(model, GradientModel):
-            discount = jnp.float32(stage.discount)
-            update = Update(model, previous, frame, self.rows, discount, sizes, self.draws)
-            loss = float(mean_loss(update, jnp.asarray(index), random.key()))
-        elif isinstance(model, DensityModel):
-            targets = draw_targets(
-                previous, self.rows, index, stage.discount, sizes, random.generator
-            )
-            scaled = (targets - np.asarray(frame.centre)) / np.asarray(frame.scale)
-            inputs = jnp.asarray(self._inputs(index))
-            loss = -float(jnp.mean(log_density(model, inputs, jnp.asarray(scaled, jnp.float32))))
-        else:
-            return np.nan
+        """Mean loss of the rows at `index`; a likelihood is per unit of the rewards."""
+        update = Update(
+            self.objective,
+            fitted.law,
+            previous,
+            fitted.frame,
+            self.rows,
+            jnp.float32(stage.discount),
+            self.encoder.sizes,
+            self.draws,
+        )
+        loss = float(mean_loss(update, jnp.asarray(index), random.key()))
         return self._in_reward_units(fitted, loss)
 
     def _inputs(self, index: np.ndarray) -> np.ndarray:
@@ -89,14 +104,6 @@ class Measure:
         return as_vectors(observations, actions, self.encoder.sizes)
 
     def _in_reward_units(self, fitted: Fitted, loss: float) -> float:
-        if not isinstance(fitted.model, DensityModel):
+        if not self.objective.in_nats:
             return loss
         return loss + float(np.log(np.asarray(fitted.frame.scale) * self.encoder.reward_unit).sum())
-
-
-@eqx.filter_jit
-def log_density(
-    model: DensityModel, inputs: Float[Array, "k inputs"], returns: Float[Array, "k d"]
-) -> Float[Array, " k"]:
-    """Log density of one return for each input."""
-    return jax.vmap(model.log_prob)(inputs, returns)

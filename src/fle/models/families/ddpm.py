@@ -11,11 +11,12 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
 from fle.errors import ModelError
-from fle.models.base import NextLaws, Sizes, Tuning
-from fle.models.frames import FrameRule, moments_frame
-from fle.models.hyperparameters import Hyperparameters
+from fle.models.denoisers import Denoiser, first_position
+from fle.models.law import Sizes
 from fle.models.network import Network
-from fle.models.pooled import PooledModel
+from fle.models.objectives import Denoising, NextLaws
+from fle.models.specs import ModelSpec
+from fle.recipe import Resolved
 
 
 class Disturbed(NamedTuple):
@@ -26,7 +27,7 @@ class Disturbed(NamedTuple):
     noise: Float[Array, " d"]
 
 
-class DDPMModel(PooledModel):
+class DDPMLaw(Denoiser):
     """z_t = √ᾱ_t z + √(1 − ᾱ_t) ε with ᾱ_t = ∏ (1 − β_s): a network predicts ε from z_t and t/T.
 
     It can be sampled, T evaluations a return, but has no density.
@@ -35,17 +36,12 @@ class DDPMModel(PooledModel):
     network: Network
     position: Float[Array, "features hidden"]
     return_dim: int = eqx.field(static=True)
-    pool: int = eqx.field(static=True)
     variances: tuple[float, ...] = eqx.field(static=True)
 
     @property
     def noise_size(self) -> int:
         """d numbers for the start, and d for every step but the last, which adds no noise."""
         return len(self.variances) * self.return_dim
-
-    def condition(self, inputs: Float[Array, " inputs"]) -> Float[Array, " hidden"]:
-        """What the first layer makes of the input."""
-        return self.network.project(inputs)
 
     def predict_noise(
         self,
@@ -54,15 +50,14 @@ class DDPMModel(PooledModel):
         time: Float[Array, ""],
     ) -> Float[Array, " d"]:
         """The expected noise in a disturbed return; `time` is t/T in (0, 1]."""
-        features = jnp.append(disturbed, time)
-        return self.network.finish(context + features @ self.position)
+        return self.outputs(context, jnp.append(disturbed, time))
 
     def disturbed(
         self,
         previous: Self,
         update: NextLaws,
         returns: Float[Array, " d"],
-        law: Float[Array, " hidden"],
+        context: Float[Array, " hidden"],
         uniforms: Float[Array, " noise"],
     ) -> Disturbed:
         """The return with the noise of a random step, which is to be recovered."""
@@ -79,7 +74,7 @@ class DDPMModel(PooledModel):
         return jnp.mean((self.predict_noise(context, returns, time) - noise) ** 2)
 
     def draw(
-        self, law: Float[Array, " hidden"], uniforms: Float[Array, " noise"]
+        self, conditioned: Float[Array, " hidden"], uniforms: Float[Array, " noise"]
     ) -> Float[Array, " d"]:
         """From noise, one step at a time, each with noise of its own but the last."""
         steps, beta = len(self.variances), np.array(self.variances)
@@ -92,7 +87,7 @@ class DDPMModel(PooledModel):
 
         def step(returns: Float[Array, " d"], given: tuple[Array, Array]) -> tuple[Array, None]:
             (shrunk, stretched, noise_scale, time), noise = given
-            predicted = self.predict_noise(law, returns, time)
+            predicted = self.predict_noise(conditioned, returns, time)
             return stretched * (returns - shrunk * predicted) + noise_scale * noise, None
 
         returns, _ = jax.lax.scan(step, normal[0], (jnp.asarray(table, jnp.float32), fresh))
@@ -100,7 +95,7 @@ class DDPMModel(PooledModel):
 
 
 @dataclass(frozen=True)
-class DDPM(Hyperparameters):
+class DDPM(ModelSpec):
     """The diffusion model of the paper; `Diffusion` is better and far cheaper to sample.
 
     hidden: widths of the hidden layers of the noise predictor.
@@ -116,33 +111,28 @@ class DDPM(Hyperparameters):
     pool: int = 1
 
     name: ClassVar[str] = "ddpm"
-    standardised: ClassVar[bool] = True
-    frame: ClassVar[FrameRule] = staticmethod(moments_frame)
-    tuning: ClassVar[Tuning] = Tuning(steps=3.0, learning_rate=0.1, draws=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.hidden:
             raise ModelError(
-                f"DDPM needs a step and a hidden layer; diffusion_steps={self.diffusion_steps} "
-                f"and hidden={self.hidden} came."
+                f"DDPM needs at least one hidden layer, got hidden={self.hidden}. Give widths, such "
+                "as hidden=(256, 256)."
             )
         if not 0 < self.first_variance <= self.last_variance < 1:
             raise ModelError(
-                "DDPM's variances must rise within (0, 1); first_variance="
-                f"{self.first_variance} and last_variance={self.last_variance} came."
+                "DDPM's variances must rise within (0, 1), got first_variance="
+                f"{self.first_variance} and last_variance={self.last_variance}."
             )
 
-    def build(self, sizes: Sizes, generator: np.random.Generator) -> DDPMModel:
-        """A model that predicts no noise."""
+    def build(self, sizes: Sizes, recipe: Resolved, generator: np.random.Generator) -> DDPMLaw:
+        """A law that predicts no noise."""
         d = sizes.returns
         network = Network(sizes.inputs, self.hidden, np.zeros(d), generator)
-        position = generator.standard_normal((d + 1, self.hidden[0])) * np.sqrt(2 / (d + 1))
+        position = first_position(d + 1, self.hidden[0], generator)
         variances = np.linspace(self.first_variance, self.last_variance, self.diffusion_steps)
-        return DDPMModel(
-            network=network,
-            position=jnp.asarray(position, jnp.float32),
-            return_dim=d,
-            pool=self.pool,
-            variances=tuple(float(value) for value in variances),
-        )
+        return DDPMLaw(network, position, d, tuple(float(value) for value in variances))
+
+    def objective(self, recipe: Resolved) -> Denoising:
+        """Recover the noise in draws of a pool."""
+        return Denoising(self.pool)

@@ -1,7 +1,7 @@
 """The paper's Bellman-complete class for LQR: a Gaussian of quadratic mean and known variance."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -11,20 +11,17 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
 from fle.errors import ModelError, SettingsError
-from fle.models.base import DensityModel, ExactModel, Sizes, Transition, candidate_outputs
-from fle.models.frames import FrameRule, identity_frame
-from fle.models.hyperparameters import require_scalar
+from fle.models.law import Density, Sizes
+from fle.models.objectives import ClosedForm, Transition
+from fle.models.specs import ModelSpec, Moments, identity_frame, require_scalar
+from fle.recipe import Resolved
 
 
-class LinearQuadraticModel(ExactModel, DensityModel):
-    """p(z | x, a) = N(z; theta . phi(x, a), v) with phi all products of two coordinates of (x, a).
-
-    Maximum likelihood is least squares. The variance is known: v = noise² + discount² v_next.
-    """
+class LinearQuadraticLaw(Density):
+    """p(z | x, a) = N(z; theta . phi(x, a), v) with phi all products of two coordinates of (x, a)."""
 
     coefficients: Float[Array, " features"]
     variance: Float[Array, ""]
-    noise_std: float = eqx.field(static=True)
 
     @property
     def noise_size(self) -> int:
@@ -46,13 +43,28 @@ class LinearQuadraticModel(ExactModel, DensityModel):
         """The mean is all that varies."""
         return self.mean(inputs)
 
-    def draw(self, law: Float[Array, ""], uniforms: Float[Array, " noise"]) -> Float[Array, " d"]:
+    def draw(
+        self, conditioned: Float[Array, ""], uniforms: Float[Array, " noise"]
+    ) -> Float[Array, " d"]:
         """Mean plus scaled noise."""
-        return law[None] + jnp.sqrt(self.variance) * ndtri(uniforms)
+        return conditioned[None] + jnp.sqrt(self.variance) * ndtri(uniforms)
 
-    def refit(
-        self, previous: Self, transitions: Transition, weights: Float[Array, " rows"]
-    ) -> Self:
+
+class LeastSquares(ClosedForm):
+    """Maximum likelihood is least squares. The variance is known: v = noise² + discount² v_next.
+
+    noise_std: the known standard deviation of one reward.
+    """
+
+    noise_std: float = eqx.field(static=True)
+
+    def solve(
+        self,
+        law: LinearQuadraticLaw,
+        previous: LinearQuadraticLaw,
+        transitions: Transition,
+        weights: Float[Array, " rows"],
+    ) -> LinearQuadraticLaw:
         """Weighted least squares on the expected targets."""
         discounts = np.unique(np.asarray(transitions.discount))
         if discounts.size > 1:
@@ -63,15 +75,15 @@ class LinearQuadraticModel(ExactModel, DensityModel):
             )
         coefficients = _least_squares(previous, transitions, weights)
         variance = self.noise_std**2 + discounts[0] ** 2 * previous.variance
-        return type(self)(coefficients, jnp.asarray(variance, jnp.float32), self.noise_std)
+        return type(law)(coefficients, jnp.asarray(variance, jnp.float32))
 
 
 @jax.jit
 def _least_squares(
-    previous: LinearQuadraticModel, transitions: Transition, weights: Float[Array, " rows"]
+    previous: LinearQuadraticLaw, transitions: Transition, weights: Float[Array, " rows"]
 ) -> Float[Array, " features"]:
     def expected_target(transition: Transition) -> Float[Array, ""]:
-        means = candidate_outputs(previous.mean, transition)
+        means = transition.at_candidates(previous.mean)
         return transition.reward[0] + transition.discount[0] * transition.probabilities @ means
 
     root = jnp.sqrt(weights)
@@ -87,7 +99,7 @@ def quadratic_features(inputs: Float[Array, " inputs"]) -> Float[Array, " featur
 
 
 @dataclass(frozen=True)
-class LinearQuadratic:
+class LinearQuadratic(ModelSpec):
     """LQR with Gaussian reward noise: fitted exactly, by least squares.
 
     noise_std: the known standard deviation of one reward.
@@ -97,13 +109,16 @@ class LinearQuadratic:
 
     name: ClassVar[str] = "linear-quadratic"
     standardised: ClassVar[bool] = False
-    frame: ClassVar[FrameRule] = staticmethod(identity_frame)
 
     def __post_init__(self) -> None:
         if not self.noise_std > 0:
-            raise SettingsError(f"LinearQuadratic noise_std must be positive: {self.noise_std}.")
+            raise SettingsError(
+                f"LinearQuadratic noise_std must be positive, got {self.noise_std}."
+            )
 
-    def build(self, sizes: Sizes, generator: np.random.Generator) -> LinearQuadraticModel:
+    def build(
+        self, sizes: Sizes, recipe: Resolved, generator: np.random.Generator
+    ) -> LinearQuadraticLaw:
         """The zero function."""
         require_scalar("LinearQuadratic", sizes.returns)
         if sizes.discrete_observations or sizes.discrete_actions:
@@ -113,4 +128,12 @@ class LinearQuadratic:
             )
         features = sizes.inputs * (sizes.inputs + 1) // 2
         variance = jnp.asarray(self.noise_std**2, jnp.float32)
-        return LinearQuadraticModel(jnp.zeros(features), variance, self.noise_std)
+        return LinearQuadraticLaw(jnp.zeros(features), variance)
+
+    def objective(self, recipe: Resolved) -> LeastSquares:
+        """Least squares."""
+        return LeastSquares(self.noise_std)
+
+    def frame(self, samples: np.ndarray) -> Moments:
+        """The units of the data."""
+        return identity_frame(samples)

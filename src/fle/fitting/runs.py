@@ -17,8 +17,7 @@ from fle.fitting.checkpoints import Checkpoints, Resume
 from fle.fitting.evaluation import Evaluation
 from fle.fitting.provenance import Provenance
 from fle.fitting.saving import MODEL, RESULT, RUN, read_result, require_parquet, write_result
-from fle.fitting.specs import require_plain
-from fle.models.base import ModelSpec
+from fle.models.specs import ModelSpec
 
 CHECKPOINTS = "checkpoints"
 
@@ -87,7 +86,7 @@ def begin_run(
     """Open a run directory for writing, or refuse before anything is trained."""
     if resume not in ("latest", "previous"):
         raise SettingsError(f'resume must be "latest" or "previous", got {resume!r}.')
-    require_plain(spec)
+    spec.require_plain()
     require_parquet()
     path = Path(out)
     make_directory(path)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -11,18 +11,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from fle.errors import ModelError, SettingsError
-from fle.models.base import DensityModel, ExactModel, Sizes, Transition, candidate_outputs, pick
-from fle.models.frames import FrameRule, identity_frame
-from fle.models.hyperparameters import require_scalar
+from fle.models.law import Density, Sizes, pick
+from fle.models.objectives import ClosedForm, Transition
+from fle.models.specs import ModelSpec, Moments, identity_frame, require_scalar
+from fle.recipe import Resolved
 
 
-class RewardMixtureModel(ExactModel, DensityModel):
-    """p(z | x, a) = sum_k w_k(x, a) law_k(z), a table of weights over known laws.
-
-    Rewards come only where an episode ends, so a target is either a reward, of unknown law, or a
-    draw from the previous mixture, of known law. The first kind is fitted by EM; the second
-    contributes its expected counts, and nothing is sampled.
-    """
+class RewardMixtureLaw(Density):
+    """p(z | x, a) = sum_k w_k(x, a) law_k(z), a table of weights over known laws."""
 
     weights: Float[Array, "states actions laws"]
     laws: tuple[Any, ...] = eqx.field(static=True)
@@ -49,10 +45,10 @@ class RewardMixtureModel(ExactModel, DensityModel):
         return self.mixture(inputs)
 
     def draw(
-        self, law: Float[Array, " laws"], uniforms: Float[Array, " noise"]
+        self, conditioned: Float[Array, " laws"], uniforms: Float[Array, " noise"]
     ) -> Float[Array, " d"]:
         """Pick a law, then invert its distribution function."""
-        return self._over_laws(uniforms[1], "ppf")[pick(jnp.cumsum(law), uniforms[0])][None]
+        return self._over_laws(uniforms[1], "ppf")[pick(jnp.cumsum(conditioned), uniforms[0])][None]
 
     def _over_laws(self, value: Float[Array, ""], method: str) -> Float[Array, " laws"]:
         """A SciPy method of every law, called back from compiled code."""
@@ -61,14 +57,27 @@ class RewardMixtureModel(ExactModel, DensityModel):
             lambda v: evaluate_laws(self.laws, method, v), shape, value, vmap_method="expand_dims"
         )
 
-    def refit(
-        self, previous: Self, transitions: Transition, weights: Float[Array, " rows"]
-    ) -> Self:
+
+class ExpectationMaximisation(ClosedForm):
+    """The weights that maximise the (concave) likelihood.
+
+    Rewards come only where an episode ends, so a target is either a reward, of unknown law, or a
+    draw from the previous mixture, of known law. The first kind is fitted by EM; the second
+    contributes its expected counts, and nothing is sampled.
+    """
+
+    def solve(
+        self,
+        law: RewardMixtureLaw,
+        previous: RewardMixtureLaw,
+        transitions: Transition,
+        weights: Float[Array, " rows"],
+    ) -> RewardMixtureLaw:
         """EM over the rows that end, expected counts for the rows that go on."""
         discount, reward = transitions.discount[:, 0], transitions.reward[:, 0]
         ends = np.asarray(discount == 0)
         _require_sparse(np.asarray(discount), np.asarray(reward))
-        states, actions, laws = self.weights.shape
+        states, actions, laws = law.weights.shape
         onehot_state, onehot_action = jnp.split(transitions.inputs, [states], axis=1)
         cell = jnp.argmax(onehot_state, 1) * actions + jnp.argmax(onehot_action, 1)
         carried = _carried_counts(previous, transitions, jnp.where(ends, 0, weights))
@@ -78,9 +87,9 @@ class RewardMixtureModel(ExactModel, DensityModel):
         ended = np.flatnonzero(ends & (np.asarray(weights) > 0))
         filled = np.resize(ended, 1 << (ended.size - 1).bit_length() if ended.size else 1)
         used = jnp.where(jnp.arange(filled.size) < ended.size, weights[filled], 0)
-        density = jnp.asarray(evaluate_laws(self.laws, "pdf", np.asarray(reward)[filled]))
+        density = jnp.asarray(evaluate_laws(law.laws, "pdf", np.asarray(reward)[filled]))
         table = _expectation_maximisation(counts, density, cell[filled], used)
-        return type(self)(table.reshape(states, actions, laws), self.laws)
+        return type(law)(table.reshape(states, actions, laws), law.laws)
 
 
 def evaluate_laws(laws: Sequence[Any], method: str, value: Any) -> np.ndarray:
@@ -107,10 +116,10 @@ def _require_sparse(discount: np.ndarray, reward: np.ndarray) -> None:
 
 @jax.jit
 def _carried_counts(
-    previous: RewardMixtureModel, transitions: Transition, weights: Float[Array, " rows"]
+    previous: RewardMixtureLaw, transitions: Transition, weights: Float[Array, " rows"]
 ) -> Float[Array, "rows laws"]:
     def expected(transition: Transition) -> Float[Array, " laws"]:
-        return transition.probabilities @ candidate_outputs(previous.mixture, transition)
+        return transition.probabilities @ transition.at_candidates(previous.mixture)
 
     return jax.vmap(expected)(transitions) * weights[:, None]
 
@@ -148,7 +157,7 @@ def _expectation_maximisation(
 
 
 @dataclass(frozen=True)
-class RewardMixture:
+class RewardMixture(ModelSpec):
     """Tabular problems with a reward at the end only: a mixture of known reward laws.
 
     laws: frozen SciPy distributions with `pdf` and `ppf`.
@@ -158,13 +167,14 @@ class RewardMixture:
 
     name: ClassVar[str] = "reward-mixture"
     standardised: ClassVar[bool] = False
-    frame: ClassVar[FrameRule] = staticmethod(identity_frame)
 
     def __post_init__(self) -> None:
         if not self.laws:
             raise SettingsError("RewardMixture needs at least one reward law, got none.")
 
-    def build(self, sizes: Sizes, generator: np.random.Generator) -> RewardMixtureModel:
+    def build(
+        self, sizes: Sizes, recipe: Resolved, generator: np.random.Generator
+    ) -> RewardMixtureLaw:
         """Equal weights everywhere."""
         require_scalar("RewardMixture", sizes.returns)
         if not (sizes.discrete_observations and sizes.discrete_actions):
@@ -173,4 +183,12 @@ class RewardMixture:
                 "states, and discrete actions. Use GMM otherwise."
             )
         shape = (sizes.observation, sizes.action, len(self.laws))
-        return RewardMixtureModel(jnp.full(shape, 1 / len(self.laws)), tuple(self.laws))
+        return RewardMixtureLaw(jnp.full(shape, 1 / len(self.laws)), tuple(self.laws))
+
+    def objective(self, recipe: Resolved) -> ExpectationMaximisation:
+        """Expectation maximisation."""
+        return ExpectationMaximisation()
+
+    def frame(self, samples: np.ndarray) -> Moments:
+        """The units of the data."""
+        return identity_frame(samples)

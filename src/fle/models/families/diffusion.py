@@ -11,11 +11,12 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
 from fle.errors import ModelError
-from fle.models.base import DensityModel, NextLaws, Sizes, Tuning
-from fle.models.frames import FrameRule, moments_frame
-from fle.models.hyperparameters import Hyperparameters
+from fle.models.denoisers import Denoiser, first_position
+from fle.models.law import Density, Sizes
 from fle.models.network import Network, fourier_features
-from fle.models.pooled import PooledModel
+from fle.models.objectives import Denoising, NextLaws
+from fle.models.specs import ModelSpec
+from fle.recipe import Resolved
 
 # Noise levels in training are log-normal, as in Karras, Aittala, Aila, Laine (2022).
 LOG_LEVEL_MEAN, LOG_LEVEL_STD = -1.0, 1.4
@@ -38,7 +39,7 @@ class Disturbed(NamedTuple):
     wanted: Float[Array, " d"]
 
 
-class DiffusionModel(PooledModel, DensityModel):
+class DiffusionLaw(Denoiser, Density):
     """A denoiser D(z; level) of z + level * noise, given (x, a).
 
     Returns follow dz / d log level = z - D(z; level) from broad noise down to none. The denoiser
@@ -48,17 +49,12 @@ class DiffusionModel(PooledModel, DensityModel):
     network: Network
     position: Float[Array, "features hidden"]
     return_dim: int = eqx.field(static=True)
-    pool: int = eqx.field(static=True)
     sampling_steps: int = eqx.field(static=True)
 
     @property
     def noise_size(self) -> int:
         """One number a coordinate."""
         return self.return_dim
-
-    def condition(self, inputs: Float[Array, " inputs"]) -> Float[Array, " hidden"]:
-        """What the first layer makes of the input."""
-        return self.network.project(inputs)
 
     def denoise(
         self,
@@ -76,7 +72,7 @@ class DiffusionModel(PooledModel, DensityModel):
         previous: Self,
         update: NextLaws,
         returns: Float[Array, " d"],
-        law: Float[Array, " hidden"],
+        context: Float[Array, " hidden"],
         uniforms: Float[Array, " noise"],
     ) -> Disturbed:
         """The return with noise, and what the previous model expects behind it.
@@ -95,7 +91,7 @@ class DiffusionModel(PooledModel, DensityModel):
         known = jnp.all(jnp.abs(update.discount - mean) <= UNEVEN * mean) & (mean >= LEAST_DISCOUNT)
         discount = jnp.where(known, update.discount, 1.0)
         expected = previous.denoise(
-            law, (disturbed - update.reward) / discount, level / jnp.mean(discount)
+            context, (disturbed - update.reward) / discount, level / jnp.mean(discount)
         )
         clean = jnp.where(known, update.reward + discount * expected, returns)
         wanted = (clean - disturbed / total**2) * total / level
@@ -106,7 +102,7 @@ class DiffusionModel(PooledModel, DensityModel):
         return jnp.sum((self._raw(context, case.scaled, case.log_level) - case.wanted) ** 2)
 
     def draw(
-        self, law: Float[Array, " hidden"], uniforms: Float[Array, " noise"]
+        self, conditioned: Float[Array, " hidden"], uniforms: Float[Array, " noise"]
     ) -> Float[Array, " d"]:
         """Down a fixed ladder of levels, by the multistep method of Lu et al. (2022).
 
@@ -121,14 +117,14 @@ class DiffusionModel(PooledModel, DensityModel):
         def step(state: tuple[Array, Array], rung: tuple) -> tuple[tuple[Array, Array], None]:
             returns, before = state
             level, shrink, ahead = rung
-            denoised = self.denoise(law, returns, level)
+            denoised = self.denoise(conditioned, returns, level)
             midway = denoised + ahead * (denoised - before)
             return (shrink * returns + (1 - shrink) * midway, denoised), None
 
-        start = self._top(law) + START * ndtri(uniforms)
+        start = self._top(conditioned) + START * ndtri(uniforms)
         rungs = (levels[:-1], shrinkage, ahead)
         (returns, _), _ = jax.lax.scan(step, (start, jnp.zeros_like(start)), rungs)
-        return self.denoise(law, returns, levels[-1])
+        return self.denoise(conditioned, returns, levels[-1])
 
     def log_prob(
         self, inputs: Float[Array, " inputs"], returns: Float[Array, " d"]
@@ -180,7 +176,7 @@ class DiffusionModel(PooledModel, DensityModel):
                 fourier_features(log_level[None] / 2, LEVEL_FREQUENCIES),
             ]
         )
-        return self.network.finish(context + features @ self.position)
+        return self.outputs(context, features)
 
 
 def ladder(steps: int) -> np.ndarray:
@@ -190,7 +186,7 @@ def ladder(steps: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Diffusion(Hyperparameters):
+class Diffusion(ModelSpec):
     """Conditional diffusion model; its density is that of its probability flow.
 
     hidden: widths of the hidden layers of the denoiser.
@@ -203,26 +199,19 @@ class Diffusion(Hyperparameters):
     pool: int = 4
 
     name: ClassVar[str] = "diffusion"
-    standardised: ClassVar[bool] = True
-    frame: ClassVar[FrameRule] = staticmethod(moments_frame)
-    tuning: ClassVar[Tuning] = Tuning(
-        steps=1.8, learning_rate=0.8, batch_size=0.5, weight_decay=0.03
-    )
 
-    def build(self, sizes: Sizes, generator: np.random.Generator) -> DiffusionModel:
+    def build(self, sizes: Sizes, recipe: Resolved, generator: np.random.Generator) -> DiffusionLaw:
         """A denoiser of a standard normal."""
         _diffrax()
         d = sizes.returns
         network = Network(sizes.inputs, self.hidden, np.zeros(d), generator)
-        width = d * (1 + 2 * len(POSITION_FREQUENCIES)) + 1 + 2 * len(LEVEL_FREQUENCIES)
-        position = generator.standard_normal((width, self.hidden[0])) / np.sqrt(width / 2)
-        return DiffusionModel(
-            network=network,
-            position=jnp.asarray(position, jnp.float32),
-            return_dim=d,
-            pool=self.pool,
-            sampling_steps=self.sampling_steps,
-        )
+        features = d * (1 + 2 * len(POSITION_FREQUENCIES)) + 1 + 2 * len(LEVEL_FREQUENCIES)
+        position = first_position(features, self.hidden[0], generator)
+        return DiffusionLaw(network, position, d, self.sampling_steps)
+
+    def objective(self, recipe: Resolved) -> Denoising:
+        """Recover returns, drawn from a pool, behind noise."""
+        return Denoising(self.pool)
 
 
 def _diffrax():  # type: ignore[no-untyped-def]

@@ -1,0 +1,324 @@
+"""`fle.compare`: several policies on the same data, ranked and held against each other."""
+
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from fle.data import Dataset
+from fle.errors import FLEWarning, SettingsError
+from fle.fitting.checkpoints import Resume
+from fle.fitting.evaluation import Evaluation
+from fle.fitting.plan import Plan, plan
+from fle.fitting.problem import RowUse
+from fle.fitting.progress import Progress
+from fle.fitting.randomness import Purpose, Randomness
+from fle.fitting.sampling import SAMPLE_BLOCK, draw_block
+from fle.models.specs import ModelSpec
+from fle.policies import ActionTable, Policy
+from fle.recipe import Recipe
+from fle.returns import ReturnDistribution
+from fle.returns.measures import Measure, measure
+
+PAIRS = 4 * SAMPLE_BLOCK
+# Two samples of one distribution cross by chance; below this many standard errors they are equal.
+CROSSING_ERRORS = 3.0
+CAUTION = "these are differences between fitted distributions; the error of the fits is not in them"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Return of the first minus return of the second, in pairs with the same start.
+
+    low, high: its 5% and 95% quantiles. beats: share of the pairs that the first wins. ties: share
+    that neither wins.
+    """
+
+    first: str
+    second: str
+    mean: float
+    low: float
+    high: float
+    beats: float
+    ties: float
+
+    @classmethod
+    def of(cls, first: str, second: str, ours: np.ndarray, theirs: np.ndarray) -> "Difference":
+        """From paired returns (n,)."""
+        gaps = ours - theirs
+        low, high = np.quantile(gaps, [0.05, 0.95])
+        return cls(
+            first,
+            second,
+            float(gaps.mean()),
+            float(low),
+            float(high),
+            float(np.mean(gaps > 0)),
+            float(np.mean(gaps == 0)),
+        )
+
+
+@dataclass(frozen=True)
+class Dominance:
+    """Whether the first policy's return dominates the second's.
+
+    order 1: F_first(z) <= F_second(z) at every z, so that everybody who wants more prefers it.
+    order 2: the same of the integrals of F up to z, so that everybody who also shuns risk does.
+    violation: by how much the other side is larger at most, in units of F or of the return; what
+        the sampling of the two explains is not counted.
+    """
+
+    first: str
+    second: str
+    order: Literal[1, 2]
+    holds: bool
+    violation: float
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Several policies, evaluated on one log with the same settings and seed.
+
+    evaluations: by name, in the order given. refused: plans of those the data hardly covers.
+    paired: by name, returns (n, d) from the same n starts.
+    weights: of the rewards in the sum that is ranked; None for one reward.
+    """
+
+    evaluations: Mapping[str, Evaluation]
+    refused: Mapping[str, Plan]
+    paired: Mapping[str, np.ndarray]
+    starts: int
+    weights: tuple[float, ...] | None = None
+
+    @cached_property
+    def returns(self) -> dict[str, ReturnDistribution]:
+        """By name, the scalar return that is compared."""
+        return {
+            name: evaluation.returns
+            if self.weights is None
+            else evaluation.returns.scalarize(self.weights)
+            for name, evaluation in self.evaluations.items()
+        }
+
+    def ranking(self, by: str | Measure = "mean") -> list[tuple[str, float]]:
+        """Names and values of a risk measure, the best first.
+
+        Example: `comparison.ranking("cvar:0.1")`.
+        """
+        chosen = measure(by) if isinstance(by, str) else by
+        values = [(name, law.measure(chosen)) for name, law in self.returns.items()]
+        return sorted(values, key=lambda pair: -chosen.direction * pair[1])
+
+    def differences(self, names: Sequence[str] | None = None) -> list[Difference]:
+        """Each policy against every later one, in pairs from the same starts."""
+        names = list(self.evaluations) if names is None else list(names)
+        sums = {name: self._sums(self.paired[name]) for name in names}
+        return [
+            Difference.of(first, second, sums[first], sums[second])
+            for place, first in enumerate(names)
+            for second in names[place + 1 :]
+        ]
+
+    def dominance(self, order: Literal[1, 2] = 1) -> list[Dominance]:
+        """Every ordered pair of policies, held against stochastic dominance of an order."""
+        if order not in (1, 2):
+            raise SettingsError(f"order must be 1 or 2, got {order!r}.")
+        sums = {name: np.sort(self._sums(rows)) for name, rows in self.paired.items()}
+        return [
+            _dominance(first, second, sums[first], sums[second], order)
+            for first in sums
+            for second in sums
+            if first != second
+        ]
+
+    def pairing(self) -> str:
+        """How the pairs were made, in words."""
+        pairs = len(next(iter(self.paired.values()))) if self.paired else 0
+        return (
+            f"{pairs:,} pairs of simulated episodes; both of a pair begin at the same one of the"
+            f" {self.starts:,} logged starts and are independent from there on"
+        )
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        by: str | Measure = "mean",
+        title: str = "Comparison of policies",
+    ) -> None:
+        """Write one HTML page with the ranking, the pairs and the distributions."""
+        from fle.report import write_comparison
+
+        write_comparison(self, path, by=by, title=title)
+
+    def _sums(self, rows: np.ndarray) -> np.ndarray:
+        return rows @ np.ones(1) if self.weights is None else rows @ np.asarray(self.weights)
+
+    def __repr__(self) -> str:
+        lines = [f"  {place}. {name}: mean {value:.5g}" for place, (name, value) in self._places()]
+        lines += [f"  no estimate for {name}: {p.withheld}" for name, p in self.refused.items()]
+        return "\n".join(["Comparison", *lines])
+
+    def _places(self) -> list[tuple[int, tuple[str, float]]]:
+        return list(enumerate(self.ranking(), start=1))
+
+
+def compare(
+    data: Dataset,
+    policies: Mapping[str, Policy],
+    *,
+    gamma: float | None = None,
+    horizon: int | None = None,
+    weights: npt.ArrayLike | None = None,
+    model: str | ModelSpec = "auto",
+    rows: RowUse | None = None,
+    stages: int | None = None,
+    recipe: Recipe | Mapping[str, Any] | None = None,
+    action_draws: int = 16,
+    seed: int = 0,
+    anyway: bool = False,
+    progress: Progress | None = None,
+    out: Mapping[str, str | os.PathLike[str]] | str | os.PathLike[str] | None = None,
+    resume: Resume = "latest",
+) -> Comparison:
+    """Evaluate several policies on one log with the same settings, and hold them side by side.
+
+    Args:
+        data: the logged transitions.
+        policies: by name; see `evaluate` for what a policy may be.
+        weights: for several rewards, their weights in the sum that is ranked.
+        anyway: give numbers for policies that the data hardly covers too; else they are `refused`.
+        out: a folder, in which every policy gets a run directory of its name, or those by name.
+
+    The other arguments are those of `evaluate`.
+
+    Example: `fle.compare(data, {"old": old, "new": new}, gamma=0.99).ranking("cvar:0.1")`.
+    """
+    if not policies:
+        raise SettingsError("policies must have at least one policy, got none.")
+    summed = _checked_weights(weights, data)
+    plans = {
+        name: _planned(
+            name,
+            data,
+            policy,
+            gamma=gamma,
+            horizon=horizon,
+            model=model,
+            rows=rows,
+            stages=stages,
+            recipe=recipe,
+            action_draws=action_draws,
+            seed=seed,
+        )
+        for name, policy in policies.items()
+    }
+    refused = {n: p for n, p in plans.items() if p.withheld is not None and not anyway}
+    evaluations, paired = {}, {}
+    starts = data.require_initial_observations()
+    which = _paired_starts(len(starts), seed)
+    for place, (name, planned) in enumerate(plans.items()):
+        if name in refused:
+            continue
+        folder = out[name] if isinstance(out, Mapping) else None if out is None else Path(out) / name
+        evaluations[name] = planned.carry_out(
+            anyway=anyway, progress=progress, out=folder, resume=resume
+        )
+        # A stream for each policy: from the start on, the two of a pair have nothing in common.
+        random = Randomness(seed, Purpose.PAIRS, 1 + place)
+        paired[name] = _returns_from(evaluations[name], planned, starts, which, random)
+    return Comparison(evaluations, refused, paired, len(starts), summed)
+
+
+def _planned(name: str, data: Dataset, policy: Policy, **settings: Any) -> Plan:
+    """The plan of one policy, whose warnings say whose they are."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        planned = plan(data, policy, **settings)
+    for warning in caught:
+        own = issubclass(warning.category, FLEWarning)
+        text = f"{name}: {warning.message}" if own else str(warning.message)
+        warnings.warn(text, warning.category, stacklevel=3)
+    return planned
+
+
+def _checked_weights(weights: npt.ArrayLike | None, data: Dataset) -> tuple[float, ...] | None:
+    if weights is None:
+        if data.return_dim > 1:
+            raise SettingsError(
+                f"A ranking needs one number, but there are {data.return_dim} rewards: "
+                f"{', '.join(data.reward_names)}. Give weights, such as {[1] * data.return_dim}."
+            )
+        return None
+    given = np.asarray(weights, dtype=float)
+    if given.shape != (data.return_dim,) or not np.all(np.isfinite(given)):
+        raise SettingsError(
+            f"weights: expected {data.return_dim} finite numbers, for "
+            f"{', '.join(data.reward_names)}; got {weights!r}."
+        )
+    return None if data.return_dim == 1 else tuple(float(weight) for weight in given)
+
+
+def _paired_starts(starts: int, seed: int) -> np.ndarray:
+    """Which start each pair has: all of them equally often, up to one."""
+    generator = Randomness(seed, Purpose.PAIRS).generator
+    return np.resize(generator.permutation(starts), PAIRS)
+
+
+def _returns_from(
+    evaluation: Evaluation,
+    planned: Plan,
+    starts: np.ndarray,
+    which: np.ndarray,
+    random: Randomness,
+) -> np.ndarray:
+    """A return (n, d) from each of n starts; actions by the policy."""
+    table = planned.target.initial
+    there = ActionTable(table.actions[which], table.probabilities[which])
+    cumulative = np.cumsum(there.probabilities, axis=1)
+    levels = random.generator.random(len(there)) * cumulative[:, -1]
+    picks = np.minimum((levels[:, None] >= cumulative).sum(axis=1), there.candidates - 1)
+    actions = there.actions[np.arange(len(there)), picks]
+    inputs = evaluation.encoder.inputs(starts[which], actions)
+    blocks = [
+        draw_block(evaluation.fits[-1], inputs[first : first + SAMPLE_BLOCK], random.generator)
+        for first in range(0, len(inputs), SAMPLE_BLOCK)
+    ]
+    return np.concatenate(blocks) * evaluation.encoder.reward_unit
+
+
+def _dominance(
+    first: str, second: str, ours: np.ndarray, theirs: np.ndarray, order: Literal[1, 2]
+) -> Dominance:
+    """From sorted samples; what three standard errors explain does not speak against it."""
+    grid = np.concatenate([ours, theirs])
+    grid.sort()
+    shares = [np.searchsorted(rows, grid, side="right") / rows.size for rows in (ours, theirs)]
+    error = np.sqrt(sum(share * (1 - share) for share in shares) / ours.size)
+    gap = shares[0] - shares[1]
+    if order == 2:
+        widths = np.diff(grid, append=grid[-1])
+        gap = np.concatenate([[0.0], np.cumsum(gap * widths)[:-1]])
+        # Of E[(z - Z)+], which is what the integral of F up to z is.
+        error = _shortfall_errors(grid, ours, theirs)
+    violation = float(np.max(np.maximum(gap - CROSSING_ERRORS * error, 0.0)))
+    return Dominance(first, second, order, violation == 0.0, violation)
+
+
+def _shortfall_errors(grid: np.ndarray, *samples: np.ndarray) -> np.ndarray:
+    """Standard errors of the difference of E[(z - Z)+] at every z of the grid."""
+    variances = np.zeros(grid.size)
+    for rows in samples:
+        count = np.searchsorted(rows, grid, side="right")
+        sums = np.concatenate([[0.0], np.cumsum(rows)])[count]
+        squares = np.concatenate([[0.0], np.cumsum(rows**2)])[count]
+        mean = (count * grid - sums) / rows.size
+        square = (count * grid**2 - 2 * grid * sums + squares) / rows.size
+        variances += np.maximum(square - mean**2, 0.0) / rows.size
+    return np.sqrt(variances)

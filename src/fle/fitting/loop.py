@@ -1,0 +1,327 @@
+"""The Bellman loop: one fit a stage, the same for every law, objective and horizon."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from fle.errors import TrainingError
+from fle.fitting.checkpoints import Keeper, LoopState
+from fle.fitting.encoding import Encoder, Fitted, Frame, Limits, Rows, return_limits, transitions
+from fle.fitting.measurement import MEASURED_ROWS, Measurement
+from fle.fitting.optimiser import (
+    OptimiserState,
+    initial_state,
+    stage_training,
+    with_parameters,
+)
+from fle.fitting.problem import Stage
+from fle.fitting.progress import Progress
+from fle.fitting.randomness import Purpose, Randomness
+from fle.fitting.remarks import overfitting
+from fle.fitting.targets import draw_targets
+from fle.models.law import Law, Sizes
+from fle.models.objectives import GradientObjective, Objective, Transition
+from fle.models.specs import ModelSpec
+from fle.recipe import HANDICAPS, HELD_OUT, LEAST_ROWS, LEAST_SCALE, WEIGHT_DECAYS, Resolved
+
+
+class Outcome(NamedTuple):
+    """What fitting a stage gave; the loss is NaN where the fit has none."""
+
+    law: Law
+    optimiser: OptimiserState | None
+    loss: float
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """All that does not change between stages. What does is one value, the `LoopState`.
+
+    kept: how many of the last fits the result needs.
+    probe: inputs at the initial states, at which every stage is asked what it says.
+    """
+
+    spec: ModelSpec
+    recipe: Resolved
+    encoder: Encoder
+    rows: Rows
+    weights: np.ndarray | None
+    stages: tuple[Stage, ...]
+    probe: np.ndarray
+    kept: int
+    seed: int
+
+    @cached_property
+    def objective(self) -> Objective:
+        """How the law is fitted."""
+        return self.spec.objective(self.recipe)
+
+    @cached_property
+    def blank(self) -> Fitted:
+        """A fresh law in a frame that changes nothing."""
+        return blank_fit(self.spec, self.recipe, self.encoder.sizes, self.seed)
+
+    @cached_property
+    def limits(self) -> list[Limits]:
+        """Of the returns before each stage."""
+        return return_limits(self.rows, [stage.discount for stage in self.stages])
+
+    @cached_property
+    def most_rows(self) -> int:
+        """Of any stage: others are filled up to as many, so that all have one shape."""
+        return max(stage.rows.size for stage in self.stages)
+
+    @cached_property
+    def measurement(self) -> Measurement:
+        """How every stage is measured."""
+        return Measurement(
+            self.objective.measured_by, self.encoder, self.rows, self.probe, self.recipe.draws
+        )
+
+    def run(self, keeper: Keeper, progress: Progress) -> LoopState:
+        """The state after the last stage, with the last `kept` fits and all records."""
+        restored = keeper.restore(self.blank)
+        state = self.first() if restored is None else restored
+        resumed = "" if restored is None else f", from stage {state.stage + 1}"
+        progress.start(len(self.stages), self.spec.name + resumed)
+        try:
+            while state.stage < len(self.stages):
+                state = self.advance(state)
+                keeper.keep(state)
+                progress.advance(state.stage, state.records[-1].held_out_loss)
+        except (TrainingError, KeyboardInterrupt):
+            keeper.flush()
+            raise
+        finally:
+            progress.finish()
+        keeper.flush()
+        return state
+
+    def first(self) -> LoopState:
+        """The state before the first stage."""
+        decay = self.recipe.weight_decay
+        light = WEIGHT_DECAYS[0] if decay == HELD_OUT else float(decay)
+        return LoopState(0, (), None, light, (), ())
+
+    def advance(self, state: LoopState) -> LoopState:
+        """The state after one more stage."""
+        began = time.perf_counter()
+        number = state.stage
+        stage = self.stages[number]
+        previous = state.fits[-1] if state.fits else self.blank
+        previous = previous._replace(limits=self.limits[number])
+        decay, notes = self._chosen_decay(state, previous)
+        random = Randomness(self.seed, Purpose.FIT, number)
+        frame = self._frame(number, previous, random)
+        outcome = self.objective.fit(StageTask(self, state, previous, frame, decay, random))
+        fitted = Fitted(outcome.law, frame)
+        record = self.measurement.record(
+            number, stage, previous, fitted, outcome.loss, began, random
+        )
+        if number == len(self.stages) - 1 and self.measurement.objective.in_nats:
+            known = self._loss_of_known_rows(stage, previous, fitted, random)
+            notes += overfitting(known, record.held_out_loss, stage.held_out.size)
+        return replace(
+            state,
+            stage=number + 1,
+            fits=(*state.fits, fitted)[-self.kept :],
+            optimiser=outcome.optimiser if self.recipe.schedule == "fit" else None,
+            weight_decay=decay,
+            notes=(*state.notes, *notes),
+            records=(*state.records, record),
+        )
+
+    def positions(self, rows: np.ndarray, number: int, random: Randomness) -> np.ndarray:
+        """Places among the rows, drawn by their weights."""
+        weights = None if self.weights is None else self.weights[rows]
+        return random.positions(rows.size, weights, number)
+
+    def training(
+        self, number: int, stages: int, rows: np.ndarray, task: "StageTask"
+    ) -> Callable[[GradientObjective, Law, OptimiserState, float], Any]:
+        """The training of a stage, with all that is random drawn already."""
+        recipe = self.recipe
+        shape = (recipe.steps, recipe.batch_size)
+        batches = self.positions(rows, shape[0] * shape[1], task.random)
+        arguments = (
+            jnp.asarray(batches.reshape(shape).astype(np.int32)),
+            jnp.asarray(np.resize(rows, self.most_rows)),
+            jnp.asarray(recipe.learning_rates(number, stages)),
+            jnp.asarray(recipe.average_rates()),
+            jnp.float32(self.stages[task.state.stage].discount),
+        )
+        key = task.random.key()
+
+        def train(
+            objective: GradientObjective, law: Law, state: OptimiserState, weight_decay: float
+        ) -> tuple[OptimiserState, np.ndarray]:
+            state, losses = stage_training(recipe.batch_size)(
+                objective,
+                law,
+                state,
+                task.fitted_before,
+                task.frame,
+                self.rows,
+                *arguments,
+                jnp.float32(weight_decay),
+                key,
+                sizes=self.encoder.sizes,
+                draws=recipe.draws,
+            )
+            return state, np.asarray(losses)
+
+        return train
+
+    def _chosen_decay(self, state: LoopState, previous: Fitted) -> tuple[float, tuple[str, ...]]:
+        """Fit four fifths of a stage's rows with each decay, judge by the rest."""
+        number, stage = state.stage, self.stages[state.stage]
+        decays = sorted({state.weight_decay, *stage.decays})
+        objective = self.objective.measured_by
+        if len(decays) == 1 or stage.rows.size < LEAST_ROWS or objective is not self.objective:
+            return state.weight_decay, ()
+        random = Randomness(self.seed, Purpose.CHOICE, number)
+        frame = self._frame(number, previous, random)
+        task = StageTask(self, state, previous, frame, state.weight_decay, random)
+        fitting, judging = np.split(stage.rows, [4 * stage.rows.size // 5])
+        train = self.training(0, 1, fitting, task)
+
+        def candidate(decay: float) -> Fitted:
+            trained, _ = train(objective, previous.law, initial_state(previous.law), decay)
+            return Fitted(with_parameters(previous.law, trained.average), frame)
+
+        # At first one alone, so that the others find the program compiled and can share the cores.
+        alone = 0 if state.fits else 1
+        candidates = [candidate(decay) for decay in decays[:alone]]
+        with ThreadPoolExecutor(len(decays)) as pool:
+            candidates += pool.map(candidate, decays[alone:])
+        index = np.resize(judging, MEASURED_ROWS)
+        losses = [
+            self.measurement.held_out_loss(stage, previous, fitted, index, random)
+            for fitted in candidates
+        ]
+        excess = np.array(losses) - np.nanmin(losses)
+        # Rewards alone can be learned by heart; a bias of later stages adds up.
+        handicaps = HANDICAPS[0 if stage.discount == 0 else 1]
+        # Where no candidate has a loss, the fit itself will say so.
+        judged = np.nan_to_num(excess + [handicaps[decay] for decay in decays], nan=np.inf)
+        chosen = decays[int(np.argmin(judged))]
+        compared = ", ".join(f"{d:g}: {e:+.3f}" for d, e in zip(decays, excess, strict=True))
+        return chosen, (
+            f"weight decay {chosen:g} from stage {number + 1} on, by the loss on held-out rows, "
+            f"relative to the best ({compared})",
+        )
+
+    def _loss_of_known_rows(
+        self, stage: Stage, previous: Fitted, fitted: Fitted, random: Randomness
+    ) -> float:
+        """Measured as on held-out rows, so that the two can be compared."""
+        places = np.linspace(0, stage.rows.size - 1, MEASURED_ROWS).astype(int)
+        return self.measurement.held_out_loss(
+            stage, previous, fitted, stage.rows[places], random
+        )
+
+    def _frame(self, number: int, previous: Fitted, random: Randomness) -> Frame:
+        """Standardise by the stage's targets, unless they hardly moved and none is out of reach."""
+        if self.recipe.frame_is_settled(number, len(self.stages)):
+            return previous.frame
+        stage = self.stages[number]
+        index = stage.rows[self.positions(stage.rows, MEASURED_ROWS, random)]
+        sizes, generator = self.encoder.sizes, random.generator
+        targets = draw_targets(previous, self.rows, index, stage.discount, sizes, generator)
+        centre, scale = self.spec.frame(targets)
+        scale = np.maximum(scale, LEAST_SCALE)
+        old_centre, old_scale = (np.asarray(value) for value in previous.frame)
+        moved = np.abs(centre - old_centre) / old_scale
+        stretched = np.abs(np.log(scale / old_scale))
+        close = max(moved.max(), stretched.max()) <= self.recipe.frame_tolerance
+        held = not previous.law.bounded or np.all(np.abs(targets - old_centre) <= old_scale)
+        if number > 0 and close and held:
+            return previous.frame
+        return Frame(jnp.asarray(centre, jnp.float32), jnp.asarray(scale, jnp.float32))
+
+
+@dataclass(frozen=True, eq=False)
+class StageTask:
+    """What an objective may use to fit one stage (see `StageFit` in `models/objectives.py`)."""
+
+    loop: Loop
+    state: LoopState
+    fitted_before: Fitted
+    frame: Frame
+    weight_decay: float
+    random: Randomness
+
+    @property
+    def stage(self) -> Stage:
+        """The stage to fit."""
+        return self.loop.stages[self.state.stage]
+
+    @property
+    def previous(self) -> Law:
+        """The law that next returns are drawn from."""
+        return self.fitted_before.law
+
+    @cached_property
+    def law(self) -> Law:
+        """The law to begin with."""
+        if self.loop.recipe.start == "previous":
+            return self.previous
+        return self.loop.spec.build(
+            self.loop.encoder.sizes, self.loop.recipe, self.random.generator
+        )
+
+    def minimise(self, objective: GradientObjective) -> Outcome:
+        """Train the law by stochastic gradients; its parameters are the average of the last."""
+        number, stages = self.state.stage, len(self.loop.stages)
+        law, optimiser = self.law, self.state.optimiser
+        if optimiser is None:
+            optimiser = initial_state(law)
+        train = self.loop.training(number, stages, self.stage.rows, self)
+        optimiser, losses = train(objective, law, optimiser, self.weight_decay)
+        finite = np.append(np.isfinite(losses), np.isfinite(optimiser.average).all())
+        if not finite.all():
+            step = int(np.argmin(finite))
+            raise TrainingError(
+                f"The loss of stage {number + 1} of {stages} is not a number from step {step} on. "
+                "The last good stage is the one before. Lower the learning rate (now "
+                f"{self.loop.recipe.learning_rate:g}) or look for extreme rewards in the data."
+            )
+        loss = float(losses[-max(1, losses.size // 10) :].mean())
+        return Outcome(with_parameters(law, optimiser.average), optimiser, loss)
+
+    def solved(self, law: Law) -> Outcome:
+        """A law that was fitted at once."""
+        return Outcome(law, None, np.nan)
+
+    def transitions(self) -> Transition:
+        """The rows of the stage, filled up so that all stages have the same number."""
+        return transitions(
+            self.loop.rows,
+            jnp.asarray(np.resize(self.stage.rows, self.loop.most_rows)),
+            self.loop.encoder.sizes,
+            jnp.float32(self.stage.discount),
+            self.fitted_before.frame,
+            self.fitted_before.limits,
+            self.frame,
+        )
+
+    def weights(self) -> Float[Array, " rows"]:
+        """Of mean 1; rows that only fill up have none."""
+        used, given = self.stage.rows.size, self.loop.weights
+        weights = np.ones(used) if given is None else given[self.stage.rows]
+        padded = np.pad(weights / weights.mean(), (0, self.loop.most_rows - used))
+        return jnp.asarray(padded, jnp.float32)
+
+
+def blank_fit(spec: ModelSpec, recipe: Resolved, sizes: Sizes, seed: int) -> Fitted:
+    """A fresh law in a frame that changes nothing."""
+    frame = Frame(jnp.zeros(sizes.returns), jnp.ones(sizes.returns))
+    generator = Randomness(seed, Purpose.FIRST_LAW).generator
+    return Fitted(spec.build(sizes, recipe, generator), frame)

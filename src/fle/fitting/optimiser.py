@@ -1,0 +1,153 @@
+"""The optimiser loop: one stage of gradient training, as one compiled function."""
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from fle.fitting.encoding import Fitted, Frame, Rows
+from fle.fitting.targets import Update
+from fle.models.law import Law, Sizes
+from fle.models.objectives import GradientObjective
+from fle.recipe import DECAY_BATCH, GRADIENT_NORM
+
+# Loops over batches of fewer rows end before a second thread is awake.
+SHARED_ROWS = 200
+
+
+@cache
+def optimiser() -> Any:
+    """Adam on clipped gradients.
+
+    A model narrowed to a point mass starts its next stage with enormous gradients; unclipped, Adam
+    would remember them for a thousand steps and hardly move.
+    """
+    import optax
+
+    return optax.chain(optax.clip_by_global_norm(GRADIENT_NORM), optax.scale_by_adam())
+
+
+class OptimiserState(NamedTuple):
+    """Parameters as one flat vector, so that the optimiser is a handful of operations."""
+
+    parameters: Float[Array, " p"]
+    average: Float[Array, " p"]
+    adam: Any
+
+
+@eqx.filter_jit
+def initial_state(law: Law) -> OptimiserState:
+    """A fresh optimiser at the law's parameters."""
+    parameters = parameters_of(law)
+    return OptimiserState(parameters, parameters, optimiser().init(parameters))
+
+
+@eqx.filter_jit
+def parameters_of(law: Law) -> Float[Array, " p"]:
+    """All parameters of a law as one flat vector."""
+    return ravel_pytree(eqx.filter(law, eqx.is_inexact_array))[0]
+
+
+@eqx.filter_jit
+def with_parameters(law: Law, parameters: Float[Array, " p"]) -> Law:
+    """The law with its parameters replaced by a flat vector."""
+    arrays, static = eqx.partition(law, eqx.is_inexact_array)
+    return eqx.combine(ravel_pytree(arrays)[1](parameters), static)
+
+
+def _weights_only(law: Law) -> Float[Array, " p"]:
+    """One for the entries of weight matrices, zero for biases, which say where returns are."""
+    arrays = eqx.filter(law, eqx.is_inexact_array)
+    return ravel_pytree(jax.tree.map(lambda a: jnp.full(a.shape, float(a.ndim > 1)), arrays))[0]
+
+
+def train_stage(
+    objective: GradientObjective,
+    law: Law,
+    state: OptimiserState,
+    previous: Fitted,
+    frame: Frame,
+    rows: Rows,
+    batches: Int[Array, "steps batch"],
+    stage_rows: Int[Array, " used"],
+    learning_rates: Float[Array, " steps"],
+    average_rates: Float[Array, " steps"],
+    discount: Float[Array, ""],
+    weight_decay: Float[Array, ""],
+    key: PRNGKeyArray,
+    *,
+    sizes: Sizes,
+    draws: int,
+) -> tuple[OptimiserState, Float[Array, " steps"]]:
+    """Train one stage and return the new state and the loss of every step.
+
+    batches: for every step, positions in `stage_rows`, which are rows of the data.
+
+    Within a stage the previous law is fixed. What does not change between two uses of a row is
+    therefore worked out once for all rows of the stage, if there are few enough, and the targets
+    of a block of steps are drawn together, afresh for every use of a row.
+    """
+    update = Update(objective, law, previous, frame, rows, discount, sizes, draws)
+    steps, batch_size = batches.shape
+    decay = weight_decay * math.sqrt(batch_size / DECAY_BATCH) * _weights_only(law)
+    number, tabulated = update.plan(steps, batch_size, stage_rows.shape[0])
+    table_key, key = jax.random.split(key)
+    if tabulated:
+        table, read = update.table(stage_rows, number * batch_size, table_key)
+
+    def batch_loss(parameters: Float[Array, " p"], inputs: Any, targets: Any) -> Any:
+        return objective.loss(with_parameters(law, parameters), inputs, targets)
+
+    def step(state: OptimiserState, block: Any) -> tuple[OptimiserState, Any]:
+        inputs, targets, learning_rate, average_rate = block
+        loss, gradient = jax.value_and_grad(batch_loss)(state.parameters, inputs, targets)
+        direction, adam = optimiser().update(gradient, state.adam)
+        parameters = state.parameters - learning_rate * (direction + decay * state.parameters)
+        average = state.average + average_rate * (parameters - state.average)
+        return OptimiserState(parameters, average, adam), loss
+
+    def train_block(state: OptimiserState, block: Any) -> tuple[OptimiserState, Any]:
+        positions, rates, averages, key = block
+        flat = positions.reshape(-1)
+        if tabulated:
+            prepared = jax.vmap(read)(table[flat])
+        else:
+            prepare_key, key = jax.random.split(key)
+            prepared = update.prepare(stage_rows[flat], prepare_key, thin=True)
+        inputs, targets = jax.tree.map(
+            lambda a: a.reshape(*positions.shape, *a.shape[1:]), update.complete(prepared, key)
+        )
+        return jax.lax.scan(step, state, (inputs, targets, rates, averages))
+
+    blocks = jax.tree.map(
+        lambda a: a.reshape(-1, number, *a.shape[1:]), (batches, learning_rates, average_rates)
+    )
+    keys = jax.random.split(key, steps // number)
+    state, losses = jax.lax.scan(train_block, state, (*blocks, keys))
+    return state, losses.reshape(-1)
+
+
+def stage_training(batch_size: int) -> Callable[..., tuple[OptimiserState, Float[Array, " steps"]]]:
+    """`train_stage`, compiled as suits batches of this size."""
+    return _compiled(shared=batch_size >= SHARED_ROWS)
+
+
+@cache
+def _compiled(*, shared: bool) -> Any:
+    """The products of a step are too small to share among cores: waking threads costs more.
+
+    A second fit can use the other core.
+
+    shared: whether XLA may share the loops over a batch.
+    """
+    options: dict[str, bool | str] = {"xla_cpu_multi_thread_eigen": False}
+    if not shared:
+        options["xla_disable_hlo_passes"] = "cpu-parallel-task-assigner"
+    jit: Any = eqx.filter_jit
+    return jit(train_stage, compiler_options=options)

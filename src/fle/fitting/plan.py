@@ -1,0 +1,408 @@
+"""`fle.plan` and `fle.evaluate`: everything resolved before training, and the plan carried out."""
+
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fle.data import Dataset
+from fle.errors import CoverageError, FLEWarning, SettingsError
+from fle.fitting.checkpoints import Keeper, NothingKept, Resume
+from fle.fitting.cost import Cost, expected_cost
+from fle.fitting.encoding import Encoder
+from fle.fitting.evaluation import Evaluation
+from fle.fitting.loop import Loop
+from fle.fitting.problem import (
+    Problem,
+    RowUse,
+    Stage,
+    checked_gamma,
+    checked_stages,
+    stages_of,
+)
+from fle.fitting.progress import Progress, default_progress
+from fle.fitting.provenance import LoggedData, Provenance, current_versions
+from fle.fitting.randomness import Purpose, Randomness
+from fle.fitting.remarks import data_remarks, ends_at
+from fle.fitting.runs import begin_run
+from fle.fitting.sampling import SAMPLE_BLOCK
+from fle.models.register import family
+from fle.models.specs import ModelSpec, as_plain
+from fle.policies import Policy, TabulatedPolicy, settle, tabulated
+from fle.recipe import Recipe, Resolved, resolve, usual
+
+# Below this many rows the networks of an autoregressive model have too little to learn from.
+ROWS_FOR_AUTOREGRESSION = 5_000
+# Rewards with at most this many different values make discrete returns.
+FEW_VALUES = 20
+ON_GRIDS = ("categorical", "histogram", "quantile", "reward-mixture")
+ROW_USES = ("all", "step", "split")
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """An evaluation before it is trained: all that is decided, and why.
+
+    problem: which return. target: the policy, asked once, and how well the data covers it.
+    model, recipe: what is fitted, and how, with every setting chosen.
+    stages: the rows and discount of each fit. data: the rows that are used.
+    notes, warnings: what was decided for the user, and what they should know.
+    withheld: why no headline number can be given; None where it can.
+    """
+
+    problem: Problem
+    data: Dataset
+    target: TabulatedPolicy
+    model: ModelSpec
+    recipe: Resolved
+    encoder: Encoder
+    stages: tuple[Stage, ...]
+    initial_inputs: np.ndarray
+    initial_weights: np.ndarray
+    probe: np.ndarray
+    logged: LoggedData
+    provenance: Provenance
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def withheld(self) -> str | None:
+        """Why no headline number can be given: the data hardly shows what the policy does."""
+        return None if self.target.enough else self.target.in_words()
+
+    @cached_property
+    def cost(self) -> Cost:
+        """What training will take, roughly, on this machine."""
+        return expected_cost(
+            self.model, self.recipe, self.encoder.sizes, len(self.stages), len(self.data)
+        )
+
+    def carry_out(
+        self,
+        *,
+        anyway: bool = False,
+        progress: Progress | None = None,
+        out: str | os.PathLike[str] | None = None,
+        resume: Resume = "latest",
+    ) -> Evaluation:
+        """Train all stages; see `evaluate` for the arguments."""
+        if self.withheld is not None and not anyway:
+            raise CoverageError(
+                f"No estimate: {self.withheld}. What the policy would earn could only be "
+                "extrapolated. Log data closer to the policy, or see the extrapolation with "
+                "anyway=True."
+            )
+        if out is None:
+            return self._fitted(NothingKept(), progress)
+        with begin_run(out, self.provenance, self.model, resume) as run:
+            if run.finished:
+                return run.result(self.model)
+            for remark in run.remarks:
+                warnings.warn(remark, FLEWarning, stacklevel=2)
+            planned = replace(self, warnings=(*self.warnings, *run.remarks))
+            evaluation = planned._fitted(run.checkpoints, progress)
+            run.finish(evaluation)
+        return evaluation
+
+    def _fitted(self, keeper: Keeper, progress: Progress | None) -> Evaluation:
+        loop = Loop(
+            spec=self.model,
+            recipe=self.recipe,
+            encoder=self.encoder,
+            rows=self.encoder.rows(self.data, self.target.following),
+            weights=self.data.weights,
+            stages=self.stages,
+            probe=self.probe,
+            kept=self.problem.kept,
+            seed=self.provenance.seed,
+        )
+        state = loop.run(keeper, progress or default_progress())
+        return Evaluation(
+            problem=self.problem,
+            model=self.model,
+            recipe=self.recipe,
+            records=state.records,
+            notes=(*self.notes, *state.notes),
+            warnings=self.warnings,
+            return_names=self.data.reward_names,
+            encoder=self.encoder,
+            fits=state.fits,
+            initial_inputs=self.initial_inputs,
+            initial_weights=self.initial_weights,
+            logged=self.logged,
+            coverage=self.target.coverage,
+            provenance=self.provenance,
+        )
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The plan as names and texts, for a terminal and a page."""
+        given = asdict(self.recipe)
+        training = ", ".join(f"{name} {value}" for name, value in given.items())
+        lines = [
+            ("problem", self.problem.in_words()),
+            ("data", repr(self.data)),
+            ("policy", self.target.in_words()),
+            ("model", repr(self.model)),
+            ("stages", _stage_words(self.stages)),
+            ("recipe", training),
+            ("cost", self.cost.in_words()),
+        ]
+        lines += [("note", note) for note in self.notes]
+        lines += [("warning", warning) for warning in self.warnings]
+        if self.withheld is not None:
+            lines.append(("withheld", f"no headline number: {self.withheld}"))
+        return lines
+
+    def __repr__(self) -> str:
+        return "\n".join(["Plan", *(f"  {name:<8}  {text}" for name, text in self.rows())])
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        cells = "".join(
+            f"<tr><th style='text-align:left;vertical-align:top'>{escape(name)}</th>"
+            f"<td style='text-align:left'>{escape(text)}</td></tr>"
+            for name, text in self.rows()
+        )
+        return f"<table><caption>Plan of an evaluation</caption>{cells}</table>"
+
+
+def plan(
+    data: Dataset,
+    policy: Policy,
+    *,
+    gamma: float | None = None,
+    horizon: int | None = None,
+    model: str | ModelSpec = "auto",
+    rows: RowUse | None = None,
+    stages: int | None = None,
+    recipe: Recipe | Mapping[str, Any] | None = None,
+    action_draws: int = 16,
+    seed: int = 0,
+) -> Plan:
+    """Resolve everything about an evaluation without training: what would be done, and why.
+
+    The arguments are those of `evaluate`. The policy is asked here, and nowhere else.
+
+    Example: `print(fle.plan(data, policy, gamma=0.99))`, then `.carry_out()`.
+    """
+    gamma = checked_gamma(gamma, horizon)
+    given, asked = data, Recipe.of(recipe)
+    notes = list(data.notes)
+    # Before rows are left out, since the log's own policy is read off the following rows.
+    settled = settle(policy, data, seed=seed)
+    if data.weights is not None and np.any(data.weights == 0):
+        data = data.subset(data.weights > 0)
+    data, use = _row_use(data, rows, horizon, notes)
+    spec = _chosen_model(model, data, notes)
+    number, why = checked_stages(stages, horizon, data, gamma)
+    notes += why
+    problem = Problem(gamma, horizon, use, number)
+    chosen = resolve(asked, _usual_recipe(problem, data, spec))
+    if chosen.batch_size > len(data):
+        chosen = replace(chosen, batch_size=len(data))
+        notes.append(f"batch size {len(data)}: all rows there are")
+    if horizon is not None and gamma < 1:
+        notes.append(f"returns are discounted by {gamma:g} and end after {horizon} steps")
+    target = tabulated(settled, data, draws=action_draws, seed=seed)
+    encoder = Encoder.standardising(data) if spec.standardised else Encoder.raw(data)
+    said = (*target.remarks, *data_remarks(data, encoder, horizon, use))
+    for remark in said:
+        warnings.warn(remark, FLEWarning, stacklevel=2)
+    generator = Randomness(seed, Purpose.PLAN).generator
+    divided = stages_of(problem, data, chosen, generator)
+    inputs, weights = _initial_inputs(data, target, encoder)
+    settings = {
+        "gamma": gamma,
+        "horizon": as_plain(horizon),
+        "model": spec.as_plain(),
+        "rows": use,
+        "stages": as_plain(number),
+        "recipe": {name: as_plain(value) for name, value in asdict(chosen).items()},
+        "action_draws": as_plain(action_draws),
+    }
+    return Plan(
+        problem=problem,
+        data=data,
+        target=target,
+        model=spec,
+        recipe=chosen,
+        encoder=encoder,
+        stages=divided,
+        initial_inputs=inputs,
+        initial_weights=weights,
+        probe=inputs[generator.choice(len(weights), SAMPLE_BLOCK, p=weights)],
+        logged=LoggedData.of(given, gamma, horizon),
+        provenance=Provenance(
+            given.fingerprint, target.fingerprint, int(seed), settings, current_versions()
+        ),
+        notes=tuple(notes),
+        warnings=(*given.warnings, *said),
+    )
+
+
+def evaluate(
+    data: Dataset,
+    policy: Policy,
+    *,
+    gamma: float | None = None,
+    horizon: int | None = None,
+    model: str | ModelSpec = "auto",
+    rows: RowUse | None = None,
+    stages: int | None = None,
+    recipe: Recipe | Mapping[str, Any] | None = None,
+    action_draws: int = 16,
+    seed: int = 0,
+    anyway: bool = False,
+    progress: Progress | None = None,
+    out: str | os.PathLike[str] | None = None,
+    resume: Resume = "latest",
+) -> Evaluation:
+    """Estimate the distribution of the target policy's return from logged data.
+
+    The return is Z = sum_t gamma^t r_t, over `horizon` steps or until the episode terminates. It is
+    estimated by Fitted Likelihood Estimation (Wu, Uehara, Sun, ICML 2023): a sequence of
+    conditional maximum-likelihood fits of z = r + gamma y, y drawn from the previous fit at
+    (x', a' ~ policy).
+
+    Args:
+        data: the logged transitions.
+        policy: the target policy, as any function from observations to probabilities or actions.
+        gamma: discount factor. Without a horizon it must be below 1.
+        horizon: number of steps of an episode; the return is then finite, and undiscounted unless
+            gamma is given too.
+        model: "auto", which chooses by the dimension of the return and the number of rows; a name
+            of `fle.models.names()`; or hyperparameters such as `GMM(components=20)`.
+        rows: "all" lets every row serve every stage, "step" uses a row at its own step only, and
+            "split" gives each stage rows of its own, as the theory does. Default: "step" if the
+            data has step indices and a horizon is given, else "all".
+        stages: number of stages of a discounted problem; chosen from gamma and the data if None.
+        recipe: settings of the training that differ from the usual, as `Recipe(steps=500)` or
+            `{"steps": 500}`; all others are chosen.
+        action_draws: actions drawn at every next observation from a policy that is given as a
+            sampler.
+        seed: everything random follows from it; the same seed gives identical results.
+        anyway: give numbers although the data hardly covers the policy; else a `CoverageError`
+            is raised.
+        progress: told of every stage. Default: a bar on a terminal, nothing in a pipe.
+        out: a run directory, for `fle.load`. A run that was stopped, in whatever way, goes on there
+            when the same call is repeated, and its result is the same to the last bit; a finished
+            one is loaded.
+        resume: "latest" goes on from the last checkpoint; "previous" from the one before, should
+            the last one, or the result, be damaged.
+
+    Example: `fle.evaluate(data, policy, gamma=0.99).returns.cvar(0.1)`.
+    """
+    planned = plan(
+        data,
+        policy,
+        gamma=gamma,
+        horizon=horizon,
+        model=model,
+        rows=rows,
+        stages=stages,
+        recipe=recipe,
+        action_draws=action_draws,
+        seed=seed,
+    )
+    return planned.carry_out(anyway=anyway, progress=progress, out=out, resume=resume)
+
+
+def _row_use(
+    data: Dataset, rows: RowUse | None, horizon: int | None, notes: list[str]
+) -> tuple[Dataset, RowUse]:
+    """Which stages a row serves; the data gets steps where every episode ends at the horizon."""
+    if rows is not None and rows not in ROW_USES:
+        raise SettingsError(f'rows must be "all", "step" or "split", got {rows!r}.')
+    if rows is None and horizon is not None and data.steps is None and ends_at(data, horizon):
+        data = data.with_steps()
+        notes.append(
+            f"every logged episode terminates after {horizon} steps, which is the horizon: what an "
+            'observation is worth depends on the step, and rows are used at their own (rows="step")'
+        )
+    return data, rows or ("step" if data.steps is not None and horizon is not None else "all")
+
+
+def _chosen_model(model: str | ModelSpec, data: Dataset, notes: list[str]) -> ModelSpec:
+    """The model asked for. What is to be known about the choice is added to the notes."""
+    if model == "auto":
+        spec, reason = _model_by_data(data)
+        notes.append(f"model: {type(spec).__name__}, {reason}")
+    elif isinstance(model, str):
+        spec = _named_model(model)
+    else:
+        spec = model
+    if spec.name not in ON_GRIDS and _few_values(data.rewards):
+        notes.append(
+            f"rewards take at most {FEW_VALUES} different values, so returns are discrete: "
+            f"{type(spec).__name__} shows each as a narrow peak. Categorical and Histogram have "
+            "no such blur beyond the width of their cells"
+        )
+    return spec
+
+
+def _named_model(name: str) -> ModelSpec:
+    spec: Any = family(name)
+    try:
+        return spec()
+    except TypeError as error:
+        raise SettingsError(
+            f"The model {name!r} needs hyperparameters ({error}). Give them, as "
+            f"model=fle.{spec.__name__}(...)."
+        ) from error
+
+
+def _model_by_data(data: Dataset) -> tuple[ModelSpec, str]:
+    d, rows = data.rewards.shape[1], len(data)
+    if d == 1:
+        return family("gmm")(), "the fastest with a density for scalar returns"
+    if rows < ROWS_FOR_AUTOREGRESSION:
+        return family("gmm")(), (
+            f"as {rows:,} rows are few for returns of {d} coordinates "
+            f"(Autoregressive from {ROWS_FOR_AUTOREGRESSION:,} rows on)"
+        )
+    return family("autoregressive")(), (
+        f"which follows any shape of the joint distribution of {d} coordinates and is fast to "
+        "sample"
+    )
+
+
+def _few_values(rewards: np.ndarray) -> bool:
+    return all(np.unique(column).size <= FEW_VALUES for column in rewards.T)
+
+
+def _usual_recipe(problem: Problem, data: Dataset, spec: ModelSpec) -> Resolved:
+    coordinates = sum(
+        1 if values.ndim == 1 else values.shape[1] for values in (data.observations, data.actions)
+    )
+    return usual(
+        repeats=problem.repeats,
+        rows=len(data),
+        coordinates=coordinates,
+        tuning=spec.usual_tuning,
+    )
+
+
+def _initial_inputs(
+    data: Dataset, target: TabulatedPolicy, encoder: Encoder
+) -> tuple[np.ndarray, np.ndarray]:
+    """Every initial observation with every action the policy may take, and their weights."""
+    table = target.initial
+    observations = np.repeat(data.require_initial_observations(), table.candidates, axis=0)
+    actions = table.actions.reshape(len(observations), *table.actions.shape[2:])
+    weights = table.probabilities.reshape(-1) / len(table)
+    likely = weights > 0
+    return encoder.inputs(observations[likely], actions[likely]), weights[likely]
+
+
+def _stage_words(stages: tuple[Stage, ...]) -> str:
+    sizes = [stage.rows.size for stage in stages]
+    rows = f"{sizes[0]:,}" if min(sizes) == max(sizes) else f"{min(sizes):,} to {max(sizes):,}"
+    return (
+        f"{len(stages):,}, each fitted to {rows} rows and measured on {stages[0].held_out.size:,} "
+        "held-out ones"
+    )

@@ -1,0 +1,207 @@
+"""Which return is meant, and which rows and discount each stage of the Bellman loop has."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fle.data import Dataset
+from fle.errors import DataError, SettingsError
+from fle.recipe import HELD_OUT, MOST_STAGES, NEGLIGIBLE, WEIGHT_DECAYS, Resolved
+
+RowUse = Literal["all", "step", "split"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Which return of the target policy is estimated: Z = sum_t gamma^t r_t.
+
+    gamma: discount factor.
+    horizon: number of steps of an episode; None if it goes on until it terminates.
+    rows: which stages a row serves: "all" of them, that of its own "step", or one ("split").
+    stages: number of fits: the horizon, or how often a discounted update is repeated.
+    """
+
+    gamma: float
+    horizon: int | None
+    rows: RowUse
+    stages: int
+
+    @property
+    def repeats(self) -> int:
+        """How often one and the same update is repeated, towards a fixed point."""
+        return 1 if self.horizon is not None else self.stages
+
+    @property
+    def kept(self) -> int:
+        """How many fits a result needs: one for each step of a horizon."""
+        return self.horizon or 1
+
+    def in_words(self) -> str:
+        """Which return is meant, in one line."""
+        if self.horizon is None:
+            return f"discounted return, gamma = {self.gamma:g}"
+        words = f"return over {self.horizon} step{'s' if self.horizon > 1 else ''}"
+        return words if self.gamma == 1 else f"{words}, discounted by gamma = {self.gamma:g}"
+
+
+def checked_gamma(gamma: float | None, horizon: int | None) -> float:
+    """The discount factor that is meant, or a SettingsError."""
+    if horizon is not None and (horizon < 1 or horizon != int(horizon)):
+        raise SettingsError(f"horizon must be a whole number of at least 1, got {horizon!r}.")
+    if gamma is None:
+        if horizon is None:
+            raise SettingsError("Give gamma (below 1) or horizon, or both; neither was given.")
+        return 1.0
+    if not 0 <= gamma <= 1:
+        raise SettingsError(f"gamma must lie in [0, 1], got {gamma!r}.")
+    if gamma == 1 and horizon is None:
+        raise SettingsError(
+            "gamma = 1 without a horizon has no finite return in general. Give a horizon, or a "
+            "gamma below 1."
+        )
+    return float(gamma)
+
+
+def checked_stages(
+    stages: int | None, horizon: int | None, data: Dataset, gamma: float
+) -> tuple[int, tuple[str, ...]]:
+    """The number of stages, and what is to be known about it."""
+    if horizon is not None:
+        if stages is not None:
+            raise SettingsError("stages is for discounted problems; with a horizon it is given.")
+        return int(horizon), ()
+    enough, reason = number_of_stages(data, gamma)
+    if stages is None:
+        return enough, (reason,)
+    if stages < 1:
+        raise SettingsError(f"stages must be at least 1, got {stages}.")
+    if stages >= enough:
+        return stages, ()
+    return stages, (
+        f"{stages} stages: rewards after as many steps are left out, and weigh up to "
+        f"{NEGLIGIBLE * gamma ** (stages - enough):.2g} standard deviations of the return; "
+        f"{enough} stages would leave {NEGLIGIBLE:g}",
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """One fit: the rows it uses, those it is measured on, and its discount.
+
+    `step` is the step whose rows are used in a time-dependent problem, None where any row serves.
+    The last step of a finite horizon and the first stage of a discounted problem have discount 0.
+    `decays` are weight decays that the present one is compared with before the fit.
+    """
+
+    step: int | None
+    discount: float
+    rows: np.ndarray
+    held_out: np.ndarray
+    decays: tuple[float, ...] = ()
+
+
+def stages_of(
+    problem: Problem, data: Dataset, recipe: Resolved, generator: np.random.Generator
+) -> tuple[Stage, ...]:
+    """All stages, in the order of fitting: the last step of a horizon first."""
+    number = problem.stages
+    steps: list[int | None] = [None] * number
+    groups: list[np.ndarray]
+    if problem.rows == "step":
+        if problem.horizon is None:
+            raise SettingsError(
+                'rows="step" needs a horizon: a discounted problem has no last step.'
+            )
+        steps = list(range(number - 1, -1, -1))
+        groups = [_rows_of_step(data, step) for step in range(number - 1, -1, -1)]
+    else:
+        groups = _row_groups(data, number, problem.rows, generator)
+    if problem.repeats > 1 and problem.rows == "all":
+        # One and the same update: rows that were held out once stay so.
+        parts = [_hold_out(groups[0], recipe.held_out, generator)] * number
+    else:
+        parts = [_hold_out(group, recipe.held_out, generator) for group in groups]
+    discounts = [0.0] + [problem.gamma] * (number - 1)
+    # Rewards alone are the targets of the first stage and can be learned by heart; those of later
+    # stages are mostly drawn afresh, so decay that is not light is put to the test again there.
+    decays: list[tuple[float, ...]] = [()] * number
+    if recipe.weight_decay == HELD_OUT:
+        decays[:2] = [WEIGHT_DECAYS, WEIGHT_DECAYS[:1]][:number]
+    return tuple(
+        Stage(step, discount, *part, decays=compared)
+        for step, discount, part, compared in zip(steps, discounts, parts, decays, strict=True)
+    )
+
+
+def number_of_stages(data: Dataset, gamma: float) -> tuple[int, str]:
+    """Stages after which what is left out weighs little, and why, in words.
+
+    What is missing after T stages is about gamma^T times the return. It must be small against the
+    return's standard deviation: gamma^T |mean| / std <= NEGLIGIBLE.
+    """
+    if gamma == 0:
+        return 1, "gamma = 0: the return is the reward, one stage"
+    ratio = _mean_to_std(data, gamma)
+    number = 1 + math.ceil(math.log(NEGLIGIBLE / max(1.0, ratio)) / math.log(gamma))
+    reason = (
+        f"{number} stages: gamma^T times the size of the return ({ratio:.1f} standard deviations) "
+        f"is then below {NEGLIGIBLE:g} standard deviations"
+    )
+    if number > MOST_STAGES:
+        number, reason = MOST_STAGES, f"{MOST_STAGES} stages, the most that is tried ({reason})"
+    return number, reason
+
+
+def _mean_to_std(data: Dataset, gamma: float) -> float:
+    """Size of a return in its standard deviations, as far as the logged rewards show it."""
+    mean, std = np.abs(data.rewards.mean(axis=0)), data.rewards.std(axis=0)
+    # Of independent rewards: mean / (1 - gamma) against std / sqrt(1 - gamma²).
+    independent = mean * math.sqrt((1 + gamma) / (1 - gamma)) / np.maximum(std, 1e-30)
+    ratios = independent
+    if data.episodes is not None and data.whole_episodes:
+        returns, _ = data.observed_returns(gamma)
+        if len(returns) >= 20:
+            spread = returns.std(axis=0)
+            observed = np.abs(returns.mean(axis=0)) / np.maximum(spread, 1e-30)
+            ratios = np.minimum(independent, observed)
+    return float(np.clip(np.max(ratios), 0, 1e3))
+
+
+def _rows_of_step(data: Dataset, step: int) -> np.ndarray:
+    if data.steps is None:
+        raise SettingsError(
+            'rows="step" uses each row at its own step, but the data has no step index. Give '
+            "`steps` (counting from 0), or call `data.with_steps()` if the episodes are whole."
+        )
+    rows = np.flatnonzero(data.steps == step)
+    if rows.size < 2:
+        raise DataError(
+            f"Step {step} (counting from 0) has {rows.size} rows and needs at least 2; the steps "
+            f"in the data go from {data.steps.min()} to {data.steps.max()}. Shorten the horizon, "
+            'or use rows="all" if the problem does not depend on the step.'
+        )
+    return rows
+
+
+def _row_groups(
+    data: Dataset, number: int, use: RowUse, generator: np.random.Generator
+) -> list[np.ndarray]:
+    everything = np.arange(len(data))
+    if use == "all":
+        return [everything] * number
+    if len(data) < 2 * number:
+        raise SettingsError(
+            f'rows="split" gives each of {number} stages its own rows, and {len(data)} rows are '
+            'too few for that (2 a stage). Use rows="all".'
+        )
+    return np.array_split(generator.permutation(everything), number)
+
+
+def _hold_out(
+    rows: np.ndarray, share: float, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    shuffled = generator.permutation(rows)
+    count = min(max(1, round(share * rows.size)), rows.size - 1)
+    return shuffled[count:], shuffled[:count]

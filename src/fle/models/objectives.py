@@ -1,0 +1,303 @@
+"""How a law is fitted to its Bellman targets: objectives, composed with laws.
+
+An objective says what a row's target is, given the previous fit, and what the loss against it is.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import ndtri
+from jaxtyping import Array, Float, Int
+
+from fle.models.law import Density, Law, over_draws, pick, shifted_lattice
+
+
+class Transition(NamedTuple):
+    """One logged row, encoded: reward and discount are in the law's units.
+
+    `discount` is 0 where the row terminated. The candidates are the actions the target policy may
+    take at the next observation. `limits`, where given, are the least and the largest next return
+    that the logged rewards allow. `noise` holds as many uniform numbers as the objective asks for
+    by its `prepare_noise_size`.
+    """
+
+    inputs: Float[Array, " inputs"]
+    reward: Float[Array, " d"]
+    discount: Float[Array, " d"]
+    next_observation: Float[Array, " observation"]
+    next_actions: Float[Array, "candidates action"]
+    probabilities: Float[Array, " candidates"]
+    limits: tuple[Float[Array, " d"], Float[Array, " d"]] | tuple[()] = ()
+    noise: Float[Array, " noise"] | tuple[()] = ()
+
+    def at_candidates(self, function: Callable[[Float[Array, " inputs"]], Any]) -> Any:
+        """The function at the next observation joined with every candidate action."""
+        width = self.next_observation.shape[0]
+        repeated = jnp.broadcast_to(self.next_observation, (self.next_actions.shape[0], width))
+        return jax.vmap(function)(jnp.concatenate([repeated, self.next_actions], axis=1))
+
+    def thinned(self, level: Float[Array, ""], number: int) -> "Transition":
+        """`number` candidates drawn by their probabilities, evenly spaced from a random level."""
+        levels = (level + jnp.arange(number)) / number
+        picks = pick(jnp.cumsum(self.probabilities), levels)
+        return self._replace(
+            next_actions=self.next_actions[picks], probabilities=jnp.full(number, 1 / number)
+        )
+
+
+class StageFit(Protocol):
+    """What the loop lends an objective to fit one stage with."""
+
+    law: Law
+    previous: Law
+
+    def minimise(self, objective: "Objective") -> Any:
+        """Train the law by stochastic gradients of the objective's loss."""
+
+    def solved(self, law: Law) -> Any:
+        """Hand in a law that was fitted at once."""
+
+    def transitions(self) -> Transition:
+        """All rows of the stage, on a leading axis."""
+
+    def weights(self) -> Float[Array, " rows"]:
+        """Their weights; rows that only fill up have weight 0."""
+
+
+class Objective(eqx.Module):
+    """How a law is fitted to the targets of a stage."""
+
+    @property
+    @abstractmethod
+    def measured_by(self) -> "GradientObjective":
+        """Whose loss tells, on held-out rows, how good a fit is."""
+
+    @abstractmethod
+    def fit(self, stage: StageFit) -> Any:
+        """Fit one stage with what the loop lends."""
+
+
+class GradientObjective(Objective):
+    """A loss against Bellman targets, minimised by stochastic gradients.
+
+    A target has two parts: `prepare` does what is the same each time a row is used, and `target`
+    adds what is random. Both depend on the previous law alone; `law` is asked for its sizes.
+
+    in_nats: whether the loss is a negative log density, which a change of units shifts.
+    """
+
+    in_nats: ClassVar[bool] = False
+
+    @property
+    def measured_by(self) -> "GradientObjective":
+        """Its own loss."""
+        return self
+
+    def fit(self, stage: StageFit) -> Any:
+        """Train by gradients."""
+        return stage.minimise(self)
+
+    def target_noise_size(self, law: Any) -> int:
+        """How many uniform numbers `target` consumes; 0 where the target is exact."""
+        return 0
+
+    def prepare_noise_size(self, law: Any) -> int:
+        """How many uniform numbers `prepare` finds in `transition.noise`."""
+        return 0
+
+    @abstractmethod
+    def prepare(self, law: Any, previous: Any, transition: Transition) -> Any:
+        """What is known of r + discount * y before anything is drawn, y from `previous`.
+
+        Between uses it is kept in float32, which holds whole numbers up to 2^24.
+        """
+
+    def target(
+        self, law: Any, previous: Any, prepared: Any, uniforms: Float[Array, " noise"], draws: int
+    ) -> Any:
+        """What the loss is measured against; an exact target is what was prepared."""
+        return prepared
+
+    @abstractmethod
+    def loss(self, law: Any, inputs: Float[Array, "rows inputs"], targets: Any) -> Float[Array, ""]:
+        """The mean loss of a batch against its targets."""
+
+
+class NextLaws(NamedTuple):
+    """The distributions of the next return, one a candidate action, and the update to apply."""
+
+    conditioned: Any
+    probabilities: Float[Array, " candidates"]
+    reward: Float[Array, " d"]
+    discount: Float[Array, " d"]
+    limits: tuple[Float[Array, " d"], Float[Array, " d"]] | tuple[()] = ()
+
+
+def next_laws(previous: Law, transition: Transition) -> NextLaws:
+    """The distributions that the previous law has at all candidate next actions of one row."""
+    return NextLaws(
+        transition.at_candidates(previous.condition),
+        transition.probabilities,
+        transition.reward,
+        transition.discount,
+        transition.limits,
+    )
+
+
+def draw_updates(
+    law: Law, prepared: NextLaws, uniforms: Float[Array, " noise"], draws: int
+) -> Float[Array, "draws d"]:
+    """Draws of r + discount * y for one row.
+
+    The draws form a lattice, shifted at random: each of them is distributed as it should be, and
+    together they cover the actions and the noise evenly, so few of them go a long way. What a law
+    says beyond the limits is impossible, and would come back at every stage.
+    """
+    points = shifted_lattice(uniforms, draws)
+    if prepared.probabilities.shape[0] == 1:
+        only = jax.tree.map(lambda a: a[0], prepared.conditioned)
+        returns = jax.vmap(lambda u: law.draw(only, u))(points[:, 1:])
+    else:
+        picks = pick_actions(prepared, points)
+        chosen = jax.tree.map(lambda a: a[picks], prepared.conditioned)
+        returns = jax.vmap(law.draw)(chosen, points[:, 1:])
+    return prepared.reward + prepared.discount * jnp.clip(returns, *prepared.limits)
+
+
+def pick_actions(prepared: NextLaws, points: Float[Array, "points noise"]) -> Int[Array, " points"]:
+    """Which candidate action each point draws its return from."""
+    return pick(jnp.cumsum(prepared.probabilities), points[:, 0])
+
+
+def plain_log_probs(law: Density, inputs: Array, returns: Array) -> Float[Array, "..."]:
+    """The log densities as the law has them."""
+    return law.log_probs(inputs, returns)
+
+
+class Likelihood(GradientObjective):
+    """Maximum likelihood of draws r + discount * y with a' ~ policy and y ~ previous(x', a').
+
+    blur: standard deviation of the noise added to every draw, in units of the return scale, for
+        laws that have no least width of their own.
+    edge: draws beyond [-edge, edge] are moved there, for laws that end there.
+    log_probs: log densities of the same values as the law's own, whose gradients may be others.
+    """
+
+    in_nats: ClassVar[bool] = True
+
+    blur: float = eqx.field(static=True, default=0.0)
+    edge: float | None = eqx.field(static=True, default=None)
+    log_probs: Callable[[Any, Array, Array], Array] = eqx.field(
+        static=True, default=plain_log_probs
+    )
+
+    def target_noise_size(self, law: Law) -> int:
+        """One number picks the action, others draw the return; the blur has numbers of its own."""
+        return 1 + law.noise_size + self._blurred(law)
+
+    def prepare(self, law: Law, previous: Law, transition: Transition) -> NextLaws:
+        """The previous law at all candidate next actions."""
+        return next_laws(previous, transition)
+
+    def target(
+        self,
+        law: Law,
+        previous: Law,
+        prepared: NextLaws,
+        uniforms: Float[Array, " noise"],
+        draws: int,
+    ) -> Float[Array, "draws d"]:
+        """Draws of r + discount * y."""
+        blur, uniforms = jnp.split(uniforms, [self._blurred(law)])
+        returns = draw_updates(previous, prepared, uniforms, draws)
+        if self.blur > 0:
+            returns = returns + self.blur * ndtri(shifted_lattice(blur, draws))
+        return returns if self.edge is None else jnp.clip(returns, -self.edge, self.edge)
+
+    def loss(
+        self,
+        law: Density,
+        inputs: Float[Array, "rows inputs"],
+        targets: Float[Array, "rows draws d"],
+    ) -> Float[Array, ""]:
+        """Negative log likelihood, averaged over rows and draws."""
+        return -jnp.mean(self.log_probs(law, inputs, targets))
+
+    def _blurred(self, law: Any) -> int:
+        return law.return_dim if self.blur > 0 else 0
+
+
+class ClosedForm(Objective):
+    """A fit that is computed at once, in closed form or by a convex solve."""
+
+    @property
+    def measured_by(self) -> GradientObjective:
+        """The likelihood of drawn targets."""
+        return Likelihood()
+
+    def fit(self, stage: StageFit) -> Any:
+        """Solve, outside compiled code, so that the data can be looked at and refused."""
+        solution = self.solve(stage.law, stage.previous, stage.transitions(), stage.weights())
+        return stage.solved(solution)
+
+    @abstractmethod
+    def solve(
+        self, law: Any, previous: Any, transitions: Transition, weights: Float[Array, " rows"]
+    ) -> Any:
+        """The maximum-likelihood fit to the Bellman targets of all rows (leading axis: rows)."""
+
+
+class Pool(NamedTuple):
+    """Draws of r + discount * y of one row, and the candidate that each y was drawn at."""
+
+    returns: Float[Array, "pool d"]
+    choices: Int[Array, " pool"]
+    update: NextLaws
+
+
+class Denoising(GradientObjective):
+    """Recover returns behind noise, for laws that are sampled by removing it (see `Denoiser`).
+
+    They are costly to sample: each row gets a few draws of its target a stage. At each use of a
+    row, draws are picked from that pool and disturbed afresh.
+
+    pool: target draws a row gets in each stage.
+    """
+
+    pool: int = eqx.field(static=True)
+
+    def prepare_noise_size(self, law: Law) -> int:
+        """One number picks the actions, the rest draw the returns."""
+        return 1 + law.noise_size
+
+    def target_noise_size(self, law: Any) -> int:
+        """One number picks from the pool, one a level of noise, d make the noise."""
+        return 2 + law.return_dim
+
+    def prepare(self, law: Law, previous: Law, transition: Transition) -> Pool:
+        """Draws of r + discount * y with a' ~ policy and y ~ previous(x', a')."""
+        update = next_laws(previous, transition)
+        noise = jnp.asarray(transition.noise)
+        choices = pick_actions(update, shifted_lattice(noise, self.pool))
+        return Pool(draw_updates(previous, update, noise, self.pool), choices, update)
+
+    def target(
+        self, law: Any, previous: Any, prepared: Pool, uniforms: Float[Array, " noise"], draws: int
+    ) -> Any:
+        """Some of the pool, with noise of its own for each."""
+        points = shifted_lattice(uniforms, draws)
+        places = pick(jnp.arange(1.0, self.pool + 1), points[:, 0])
+        contexts = jax.tree.map(lambda a: a[prepared.choices[places]], prepared.update.conditioned)
+
+        def disturb(returns: Array, context: Any, uniforms: Array) -> Any:
+            return law.disturbed(previous, prepared.update, returns, context, uniforms)
+
+        return jax.vmap(disturb)(prepared.returns[places], contexts, points[:, 1:])
+
+    def loss(self, law: Any, inputs: Float[Array, "rows inputs"], targets: Any) -> Float[Array, ""]:
+        """Squared error of what was recovered, averaged over rows and draws."""
+        return jnp.mean(over_draws(law.condition, law.denoising_loss, inputs, targets))
