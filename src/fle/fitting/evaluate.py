@@ -14,12 +14,7 @@ from fle.fitting.choosing import chosen_model
 from fle.fitting.encoding import Encoder
 from fle.fitting.evaluation import Evaluation
 from fle.fitting.progress import Progress, default_progress
-from fle.fitting.provenance import (
-    LoggedData,
-    Provenance,
-    current_versions,
-    policy_fingerprint,
-)
+from fle.fitting.provenance import LoggedData, Provenance, current_versions
 from fle.fitting.remarks import data_remarks, ends_at
 from fle.fitting.run_directory import begin_run
 from fle.fitting.sampling import SAMPLE_BLOCK
@@ -34,8 +29,7 @@ from fle.fitting.stages import (
 )
 from fle.models import ModelSpec
 from fle.models.base import Tuning
-from fle.policies import ActionTable, Behaviour, Policy, settle, tabulate_for_data
-from fle.policies.coverage import coverage
+from fle.policies import ActionTable, Policy, settle, tabulated
 
 
 def evaluate(
@@ -86,7 +80,6 @@ def evaluate(
     messages = list(data.warnings)
     # Before rows are left out, since the log's own policy is read off the following rows.
     settled = settle(policy, data, seed=seed)
-    _warn_of(list(settled.remarks), messages)
     if data.weights is not None and np.any(data.weights == 0):
         data = data.subset(data.weights > 0)
     if rows is None and horizon is not None and data.steps is None and ends_at(data, horizon):
@@ -109,12 +102,8 @@ def evaluate(
     training = _fit_batch(training, data, notes)
     if horizon is not None and gamma < 1:
         notes.append(f"returns are discounted by {gamma:g} and end after {horizon} steps")
-    next_table, initial_table = tabulate_for_data(
-        settled.policy, data, draws=action_draws, seed=seed
-    )
-    # The policy that logged the data covers itself.
-    covered = None if isinstance(policy, Behaviour) else coverage(data, next_table, initial_table)
-    _warn_of([] if covered is None else list(covered.warnings), messages)
+    target = tabulated(settled, data, draws=action_draws, seed=seed)
+    _warn_of(list(target.remarks), messages)
     encode = Encoder.standardising if spec.standardised else Encoder.raw
     encoder = encode(data, discounted=stages is not None and stages > 1)
     _warn_of(data_remarks(data, encoder, horizon, use), messages)
@@ -125,14 +114,14 @@ def evaluate(
         plan = finite_horizon_stages(data, horizon, gamma, use, share, generator)
     else:
         plan = discounted_stages(data, stages or 1, gamma, use, share, generator)
-    initial_inputs, initial_weights = _initial_inputs(data, initial_table, encoder)
+    initial_inputs, initial_weights = _initial_inputs(data, target.initial, encoder)
     probe = initial_inputs[generator.choice(len(initial_weights), SAMPLE_BLOCK, p=initial_weights)]
     loop = BellmanLoop(
-        spec, encoder, encoder.rows(data, next_table), data.weights, probe, training, seed
+        spec, encoder, encoder.rows(data, target.following), data.weights, probe, training, seed
     )
     provenance = Provenance(
         data=given.fingerprint,
-        policy=policy_fingerprint(next_table, initial_table),
+        policy=target.fingerprint,
         seed=int(seed),
         settings={
             "gamma": as_plain(gamma),
@@ -161,7 +150,7 @@ def evaluate(
             initial_inputs=initial_inputs,
             initial_weights=initial_weights,
             logged=LoggedData.of(given, gamma, horizon),
-            coverage=covered,
+            coverage=target.coverage,
             provenance=provenance,
         )
 

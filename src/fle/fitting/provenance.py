@@ -15,7 +15,6 @@ from fle.data import Dataset
 from fle.data.transitions import position_in_episode, starts_episode
 from fle.errors import FLEError
 from fle.files import plain_json
-from fle.policies import ActionTable
 
 FORMAT = 1
 PACKAGES = ("fle", "jax", "jaxlib", "numpy", "equinox", "optax", "safetensors")
@@ -82,16 +81,6 @@ def current_versions() -> dict[str, str]:
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()} {jax.default_backend()}",
     }
-
-
-def policy_fingerprint(*tables: ActionTable) -> str:
-    """A hash of what a policy answered."""
-    digest = hashlib.sha256()
-    for table in tables:
-        for array in (table.actions, table.probabilities):
-            digest.update(f"{array.dtype.str}{array.shape}".encode())
-            digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
