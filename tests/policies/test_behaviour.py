@@ -230,7 +230,7 @@ def logged_episodes(mdp: TabularMDP, policy, episodes, seed, limit=3):
     running, columns = np.arange(episodes), []
     for step in range(limit):
         actions = draw_categorical(policy[states], generator)
-        rewards, terminated, following = mdp._step(states, actions, generator)
+        rewards, terminated, following = mdp.step(states, actions, generator)
         cut = ~terminated & (step == limit - 1)
         columns.append((running, states, actions, rewards, following, terminated, cut))
         running, states = running[~terminated], following[~terminated]
