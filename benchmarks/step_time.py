@@ -27,7 +27,7 @@ from fle.fitting.bellman import WEIGHT_DECAYS
 from fle.fitting.encoding import Encoder, Fitted, Frame
 from fle.fitting.optimise import initial_state, stage_training
 from fle.models.base import Tuning
-from fle.policies import tabulate_for_data
+from fle.policies import tabulated
 from fle.tasks import CombinationLock
 
 HERE = Path(__file__).parent
@@ -53,7 +53,7 @@ class Lock:
     def __init__(self):
         task = CombinationLock.paper_1d()
         data = fle.Dataset(**task.offline_data(ROWS_A_STAGE // 2, seed=0))
-        table, _ = tabulate_for_data(task.target_policy, data, draws=1, seed=0)
+        table = tabulated(task.target_policy, data, draws=1, seed=0).following
         self.encoder = Encoder.standardising(data)
         self.rows = self.encoder.rows(data, table)
         self.stage_rows = jnp.asarray(np.flatnonzero(data.steps == STEP))

@@ -96,6 +96,7 @@ def test_external_data_is_refused(capsys, tmp_path):
 def test_a_policy_that_takes_too_long(capsys, tmp_path):
     error = refused(capsys, tmp_path, onnx_policy(tmp_path), "--policy-timeout", "1e-9")
     assert "policy.onnx" in error
+    assert "more time (--policy-timeout)" in error
 
 
 def test_a_fixed_batch_is_looped_over(capsys, tmp_path):
@@ -109,6 +110,8 @@ def test_a_fixed_batch_is_looped_over(capsys, tmp_path):
 def test_names_of_inputs_and_outputs(capsys, tmp_path):
     policy = onnx_policy(tmp_path, outputs=["output_0"])
     data = write(tmp_path, log())
+    error = refused(capsys, tmp_path, policy)
+    assert 'as in --policy-output "logits=NAME"' in error
     mapped = ("--policy-output", "logits=output_0", "--policy-input", "obs")
     assert run(capsys, "check", data, "--policy", policy, *mapped).code == 0
     assert run(capsys, "check", data, "--policy", policy, "--policy-input", "x").code == 2

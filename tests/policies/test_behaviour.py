@@ -13,7 +13,7 @@ from fle.policies import (
     RowProbabilities,
     settle,
     tabulate,
-    tabulate_for_data,
+    tabulated,
 )
 from fle.tasks import TabularMDP, draw_categorical, random_mdp, random_policy
 
@@ -32,13 +32,20 @@ def two_episodes(**changes):
     return Dataset(**{**fields, **changes})
 
 
+def tables(policy, data):
+    result = tabulated(policy, data)
+    return result.following, result.initial
+
+
 CUT_OFF = "1 of 6 rows have no next action in the log"
 
 
 def test_next_actions_are_those_of_the_following_row():
     data = two_episodes()
-    with pytest.warns(FLEWarning, match=CUT_OFF):
-        following, initial = tabulate_for_data(Behaviour(), data)
+    result = tabulated(Behaviour(), data)
+    assert len(result.remarks) == 1
+    assert result.remarks[0].startswith(CUT_OFF)
+    following, initial = result.following, result.initial
     np.testing.assert_array_equal(following.actions[[0, 1, 3, 4], 0], [1, 2, 1, 0])
     np.testing.assert_array_equal(initial.actions[:, 0], [0, 2])
     np.testing.assert_array_equal(following.probabilities, 1)
@@ -49,13 +56,25 @@ def test_next_actions_are_those_of_the_following_row():
 def test_a_settled_policy_fits_any_subset():
     settled = settle(Behaviour(), two_episodes())
     assert settled.remarks[0].startswith(CUT_OFF)
-    following, _ = tabulate_for_data(settled.policy, two_episodes().subset([4, 0, 4]))
+    following, _ = tables(settled, two_episodes().subset([4, 0, 4]))
     np.testing.assert_array_equal(following.actions[:, 0], [0, 1, 0])
+
+
+def test_settling_again_changes_nothing():
+    settled = settle(Behaviour(), two_episodes())
+    assert settle(settled, two_episodes().subset([4, 0, 4])) is settled
+    result = tabulated(settled, two_episodes())
+    assert result.coverage is None
+    assert result.enough
+    assert result.in_words() == "it logged the data"
+    assert result.as_plain() is None
+    assert result.remarks == settled.remarks
+    assert result.fingerprint == tabulated(Behaviour(), two_episodes()).fingerprint
 
 
 def test_data_that_ends_needs_no_remark():
     data = two_episodes(terminations=[0, 0, 1, 0, 0, 1], truncations=np.zeros(6))
-    following, _ = tabulate_for_data(Behaviour(), data)
+    following, _ = tables(Behaviour(), data)
     np.testing.assert_array_equal(following.actions[[0, 1, 3, 4], 0], [1, 2, 1, 0])
 
 
@@ -147,7 +166,7 @@ def test_data_that_has_no_next_actions():
     with pytest.raises(PolicyError, match="the episodes are unknown"):
         settle(Behaviour(), separate)
     with pytest.raises(PolicyError, match=r"incomplete.*before taking a subset"):
-        tabulate_for_data(Behaviour(), two_episodes().subset([0, 1]))
+        tabulated(Behaviour(), two_episodes().subset([0, 1]))
     with pytest.raises(PolicyError, match="Behaviour belongs to the rows of a data set"):
         tabulate(Behaviour(), np.zeros((2, 1)), number_of_actions=2, action_dim=None)
 
@@ -167,7 +186,7 @@ def test_probability_columns_belong_to_the_rows_own_observation():
         )
     settled = settle(columns, data)
     assert isinstance(settled.policy, RowProbabilities)
-    following, initial = tabulate_for_data(settled.policy, data)
+    following, initial = tables(settled, data)
     # Sorted, the rows are 2, 1, 0 (cut off nearest to itself), 5, 4, 3 (terminated).
     np.testing.assert_array_equal(data.source_rows, [2, 1, 0, 5, 4, 3])
     going_on = ~data.terminations
@@ -187,13 +206,13 @@ def test_probability_columns_belong_to_the_rows_own_observation():
 def test_probability_columns_that_cannot_be_used(values, message):
     data = two_episodes(terminations=[0, 0, 1, 0, 0, 1], truncations=np.zeros(6))
     with pytest.raises(PolicyError, match=message):
-        tabulate_for_data(ProbabilityColumns(values), data)
+        tabulated(ProbabilityColumns(values), data)
 
 
 def test_row_actions_given_by_the_user_are_checked():
     data = two_episodes(terminations=[0, 0, 1, 0, 0, 1], truncations=np.zeros(6))
     good = RowActions(np.array([1, 2, -5, 1, 0, -5]), np.array([0, 2]))
-    following, _ = tabulate_for_data(good, data)
+    following, _ = tables(good, data)
     np.testing.assert_array_equal(following.actions[[0, 1, 3, 4], 0], [1, 2, 1, 0])
     for policy, message in (
         (RowActions(np.array([1, 3, 0, 1, 0, 0]), np.array([0, 2])), "row 1 is 3"),
@@ -201,7 +220,7 @@ def test_row_actions_given_by_the_user_are_checked():
         (RowActions(np.zeros(6, int), np.array([0])), r"initial: expected shape \(2,\)"),
     ):
         with pytest.raises(PolicyError, match=message):
-            tabulate_for_data(policy, data)
+            tabulated(policy, data)
 
 
 def logged_episodes(mdp: TabularMDP, policy, episodes, seed, limit=3):
@@ -211,7 +230,7 @@ def logged_episodes(mdp: TabularMDP, policy, episodes, seed, limit=3):
     running, columns = np.arange(episodes), []
     for step in range(limit):
         actions = draw_categorical(policy[states], generator)
-        rewards, terminated, following = mdp._step(states, actions, generator)
+        rewards, terminated, following = mdp.step(states, actions, generator)
         cut = ~terminated & (step == limit - 1)
         columns.append((running, states, actions, rewards, following, terminated, cut))
         running, states = running[~terminated], following[~terminated]
@@ -256,8 +275,8 @@ def test_the_logging_policys_return_against_monte_carlo_and_the_exact_mean():
     assert abs(returns.mean() - truth) < 5 * returns.std() / np.sqrt(len(returns))
     data = logged_episodes(mdp, policy, episodes, seed=8)
     assert data.truncations.sum() > episodes / 2
-    settled = settle(Behaviour(), data).policy
-    estimate = solved_mean(data, *tabulate_for_data(settled, data), gamma)
+    settled = settle(Behaviour(), data)
+    estimate = solved_mean(data, *tables(settled, data), gamma)
     # Monte Carlo would have a standard error of std / sqrt(episodes). Cut after 3 steps, each
     # episode holds fewer than the 1 / (1 - gamma) = 5 steps that count, so allow a factor sqrt(5);
     # four of these standard errors, false alarms below 1e-4.
@@ -265,7 +284,7 @@ def test_the_logging_policys_return_against_monte_carlo_and_the_exact_mean():
     assert abs(estimate - truth) < tolerance
     # Neither leaving out the rows that were cut off nor taking the cut for an end would pass.
     kept = data.subset(~data.truncations)
-    assert abs(solved_mean(kept, *tabulate_for_data(settled, kept), gamma) - truth) > tolerance
+    assert abs(solved_mean(kept, *tables(settled, kept), gamma) - truth) > tolerance
     assert abs(data.observed_returns(gamma)[0].mean() - truth) > tolerance
 
 
@@ -273,15 +292,17 @@ def test_an_evaluation_of_the_logging_policy():
     gamma = 0.5
     mdp, policy, _, returns = problem(gamma)
     data = logged_episodes(mdp, policy, 2000, seed=9)
-    settled = settle(Behaviour(), data).policy
-    result = fle.evaluate(
-        data,
-        settled,
-        gamma=gamma,
-        stages=8,
-        model=fle.Gaussian(std=1.0, hidden=(32,)),
-        training=fle.Training(steps=500, batch_size=500, learning_rate=0.01, weight_decay=0.0),
-    )
+    settled = settle(Behaviour(), data)
+    with pytest.warns(FLEWarning, match="rows have no next action in the log"):
+        result = fle.evaluate(
+            data,
+            settled,
+            gamma=gamma,
+            stages=8,
+            model=fle.Gaussian(std=1.0, hidden=(32,)),
+            training=fle.Training(steps=500, batch_size=500, learning_rate=0.01, weight_decay=0.0),
+        )
+    assert result.coverage is None
     # The same data solved exactly; a tenth of a standard deviation is for a short training.
-    expected = solved_mean(data, *tabulate_for_data(settled, data), gamma)
+    expected = solved_mean(data, *tables(settled, data), gamma)
     assert abs(float(result.returns.mean()) - expected) < 0.1 * returns.std()

@@ -5,7 +5,7 @@ import pytest
 
 from fle.data import Dataset
 from fle.errors import PolicyError
-from fle.policies import ActionTable, Normal, tabulate_for_data
+from fle.policies import ActionTable, Normal, tabulated
 from fle.policies.coverage import Coverage, coverage, neighbours
 
 
@@ -24,7 +24,7 @@ def logged(observations, actions, **fields):
 
 
 def cover(policy, data, **settings):
-    return coverage(data, *tabulate_for_data(policy, data, **settings))
+    return tabulated(policy, data, **settings).coverage
 
 
 def two_states():

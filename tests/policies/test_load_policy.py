@@ -27,7 +27,7 @@ def module(tmp_path, monkeypatch):
 
 
 def test_code_is_not_run_unless_allowed(module):
-    with pytest.raises(PolicyError, match="--allow-code"):
+    with pytest.raises(PolicyError, match="set `allow_code`"):
         load_policy("house_policy:act")
     assert not (module / "trace").exists()
 
@@ -62,7 +62,7 @@ def test_code_that_takes_too_long_or_ends_the_program(module):
     )
     policy = load_policy("slow_policy:act", allow_code=True, timeout=0.1)
     began = time.monotonic()
-    with pytest.raises(PolicyError, match=r"slow_policy:act: .* longer than 0.1 s .*--policy-time"):
+    with pytest.raises(PolicyError, match=r"slow_policy:act: .* longer than 0.1 s .*`timeout`"):
         tabulate(policy, OBSERVATIONS, number_of_actions=2, action_dim=None)
     assert time.monotonic() - began < 20
     policy = load_policy("slow_policy:leave", allow_code=True)

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 from onnx_files import OBSERVATIONS, WEIGHTS, linear, model, node, port, save, softmax, tensor
 
 from fle.errors import FLEError, PolicyError, SettingsError
-from fle.policies import load_policy, onnx_checks, tabulate
+from fle.policies import load_policy, onnx_session, tabulate
 
 
 def ask(path, observations=OBSERVATIONS, **settings):
@@ -128,7 +128,7 @@ def test_files_that_are_not_there_or_too_large(tmp_path, monkeypatch):
         load_policy(tmp_path / "absent.onnx")
     with pytest.raises(PolicyError, match="no such file"):
         load_policy(_folder(tmp_path / "folder.onnx"))
-    monkeypatch.setattr(onnx_checks, "MOST_BYTES", 100)
+    monkeypatch.setattr(onnx_session, "MOST_BYTES", 100)
     with pytest.raises(PolicyError, match="expected an ONNX policy of at most"):
         load_policy(save(tmp_path, linear()))
 

@@ -62,5 +62,5 @@ def test_the_rows_make_a_dataset(fork):
 
 
 def test_wrong_shapes_are_refused(fork):
-    with pytest.raises(fle.FLEError, match="means must be"):
+    with pytest.raises(fle.FLEError, match="expected means of shape"):
         Fork(fork.chances, fork.means[:2], fork.covariances, 2, fork.policy)

@@ -81,7 +81,7 @@ def test_settings():
         example.true_variance(15)
     with pytest.raises(SettingsError, match="gamma"):
         example.discounted_variance(1.0)
-    with pytest.raises(SettingsError, match="K must have shape"):
+    with pytest.raises(SettingsError, match="K: expected shape"):
         LQR(example.A, example.B, example.Q, example.R, np.ones((2, 2)), 0.1, 5)
     unstable = LQR(2 * example.A, example.B, example.Q, example.R, 0 * example.K, 0.1, 5)
     with pytest.raises(SettingsError, match="diverges"):

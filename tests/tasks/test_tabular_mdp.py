@@ -112,7 +112,7 @@ def test_policy_function_takes_states_in_any_form():
 
 
 def test_settings():
-    with pytest.raises(SettingsError, match="policy must have shape"):
+    with pytest.raises(SettingsError, match="policy: expected shape"):
         coin_mdp().exact_pmf(np.ones((2, 1)))
     with pytest.raises(SettingsError, match="sum to 1"):
         coin_mdp().exact_pmf(np.full((1, 1), 0.5))

@@ -25,7 +25,7 @@ def run(options: argparse.Namespace, messages: Messages) -> Outcome:
         target = read_target(options.policy, data, options)
         rows.append(("policy", f"{options.policy}: {coverage_words(target)}"))
         document["policy"] = {"name": options.policy, "coverage": coverage_document(target)}
-        for remark in () if target.covered is None else target.covered.warnings:
+        for remark in target.tabulated.remarks:
             messages.warn(remark)
         enough = target.enough
     lines = [*labelled(rows), *(f"note: {note}" for note in data.notes), _verdict(messages, enough)]

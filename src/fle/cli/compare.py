@@ -58,7 +58,7 @@ def run(options: argparse.Namespace, messages: Messages) -> Outcome:
     _require_weights(options, data)
     targets = [read_target(text, data, options, seed=options.seed) for text in options.policy]
     for target in targets:
-        for remark in () if target.covered is None else target.covered.warnings:
+        for remark in target.tabulated.remarks:
             messages.warn(f"{target.name}: {remark}")
     refused = [target for target in targets if not (target.enough or options.anyway)]
     folders = _folders(options)

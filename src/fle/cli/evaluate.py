@@ -50,7 +50,7 @@ def carry_out(options: argparse.Namespace, messages: Messages, truth: Truth | No
         "policy": {"name": target.name, "coverage": coverage_document(target)},
         "problem": {"gamma": options.gamma, "horizon": options.horizon},
     }
-    for remark in () if target.covered is None else target.covered.warnings:
+    for remark in target.tabulated.remarks:
         messages.warn(remark)
     if not target.enough and not options.anyway:
         return Outcome(

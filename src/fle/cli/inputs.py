@@ -9,13 +9,12 @@ from fle.data import Dataset, read
 from fle.errors import PolicyError
 from fle.policies import (
     ActionTable,
-    Behaviour,
     Policy,
     RowProbabilities,
+    TabulatedPolicy,
     load_policy,
-    tabulate_for_data,
+    tabulated,
 )
-from fle.policies.coverage import Coverage, coverage
 from fle.policies.loading import TIMEOUT_SECONDS
 
 COLUMNS = "columns"
@@ -25,20 +24,21 @@ UNNAMED = "probability"
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """A policy, what it does at the initial observations, and how well the data covers it.
-
-    covered: None for the policy that logged the data, which covers itself.
-    """
+    """A policy, what it answered, and how well the data covers it."""
 
     name: str
     policy: Policy
-    initial: ActionTable
-    covered: Coverage | None
+    tabulated: TabulatedPolicy
+
+    @property
+    def initial(self) -> ActionTable:
+        """What it does at the initial observations."""
+        return self.tabulated.initial
 
     @property
     def enough(self) -> bool:
         """Whether a headline number may be given."""
-        return self.covered is None or self.covered.enough
+        return self.tabulated.enough
 
 
 def read_data(options: argparse.Namespace, policies: Sequence[str]) -> Dataset:
@@ -63,33 +63,17 @@ def read_data(options: argparse.Namespace, policies: Sequence[str]) -> Dataset:
 def read_target(text: str, data: Dataset, options: argparse.Namespace, *, seed: int = 0) -> Target:
     """The policy that a text names, tabulated and held against the data."""
     policy = _policy(text, data, options)
-    tables = tabulate_for_data(policy, data, draws=options.action_draws, seed=seed)
-    covered = None if isinstance(policy, Behaviour) else coverage(data, *tables)
-    return Target(text, policy, tables[1], covered)
+    return Target(text, policy, tabulated(policy, data, draws=options.action_draws, seed=seed))
 
 
 def coverage_words(target: Target) -> str:
     """How well the data covers a policy, in one line."""
-    covered = target.covered
-    if covered is None:
-        return "it logged the data"
-    return (
-        f"{covered.share_unseen:.1%} of its actions were never logged there; the"
-        f" {covered.rows:,} rows are worth about {covered.effective_sample_size:,.0f}"
-    )
+    return target.tabulated.in_words()
 
 
 def coverage_document(target: Target) -> dict[str, Any] | None:
     """The same for machines."""
-    covered = target.covered
-    if covered is None:
-        return None
-    return {
-        "share_unseen": covered.share_unseen,
-        "effective_sample_size": covered.effective_sample_size,
-        "rows": covered.rows,
-        "enough": covered.enough,
-    }
+    return target.tabulated.as_plain()
 
 
 def _names(given: list[str]) -> str | list[str] | None:

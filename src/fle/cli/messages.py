@@ -19,8 +19,10 @@ UNSHOWN = (
 )
 ROLES = (
     "next_observation|observation|action|reward|episode|step|terminated|truncated|weight"
-    "|probability|number_of_actions|out|resume"
+    "|probability|number_of_actions|out|resume|allow_code|timeout|input|output"
 )
+# Options whose name is not the argument's.
+OTHER_NAMES = {"timeout": "policy_timeout", "input": "policy_input", "output": "policy_output"}
 
 
 class UsageError(SettingsError):
@@ -73,7 +75,8 @@ def in_options(text: str) -> str:
     """What the Python functions call `reward=...` is the option --reward here."""
 
     def option(match: re.Match[str]) -> str:
-        return "--" + match[1].replace("_", "-") + (" " if match[2] else "")
+        name = OTHER_NAMES.get(match[1], match[1])
+        return "--" + name.replace("_", "-") + (" " if match[2] else "")
 
     text = re.sub(rf"(?<![\w.-])({ROLES})(=)(?=[\w'\".{{])", option, text)
     return re.sub(rf"`({ROLES})()`", option, text)

@@ -1,4 +1,4 @@
-"""What every policy becomes before training: candidate actions and their probabilities."""
+"""What every policy becomes before training: candidate actions and probabilities, checked."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fle.errors import PolicyError
+from fle.data import Dataset
+from fle.errors import PolicyError, SettingsError
 
 Array = npt.NDArray[Any]
 
@@ -19,6 +20,10 @@ class ActionTable:
 
     `actions` is (n, m) integers if discrete, (n, m, k) floats if continuous; `probabilities` is
     (n, m), and its rows sum to one.
+
+    >>> table = ActionTable([[0, 1], [0, 1]], [[0.5, 0.5], [0.9, 0.1]])
+    >>> len(table), table.candidates
+    (2, 2)
     """
 
     actions: Array
@@ -51,6 +56,22 @@ class ActionTable:
         object.__setattr__(self, "actions", actions)
         object.__setattr__(self, "probabilities", normalised("row", probabilities))
 
+    @classmethod
+    def of_probabilities(cls, probabilities: Array) -> "ActionTable":
+        """From (n, A): every action is a candidate; the codes are stored once for all rows."""
+        actions = np.broadcast_to(np.arange(probabilities.shape[1]), probabilities.shape)
+        return cls(actions, probabilities)
+
+    @classmethod
+    def of_single_actions(cls, actions: Array) -> "ActionTable":
+        """From (n,) or (n, k): one certain candidate a row."""
+        return cls.of_draws(actions[:, None])
+
+    @classmethod
+    def of_draws(cls, actions: Array) -> "ActionTable":
+        """From (n, m) or (n, m, k): m equally probable candidates a row."""
+        return cls(actions, np.full(actions.shape[:2], 1 / actions.shape[1]))
+
     def __len__(self) -> int:
         return len(self.actions)
 
@@ -58,6 +79,105 @@ class ActionTable:
     def candidates(self) -> int:
         """How many candidate actions each row has."""
         return int(self.actions.shape[1])
+
+
+@dataclass(frozen=True)
+class ActionSpace:
+    """The actions that exist, a number of codes or the width of a vector, and what fits them."""
+
+    number_of_actions: int | None
+    action_dim: int | None
+
+    def __post_init__(self) -> None:
+        if (self.number_of_actions is None) == (self.action_dim is None):
+            raise SettingsError(
+                "expected number_of_actions (discrete) or action_dim (continuous), and None for the"
+                f" other; got {self.number_of_actions} and {self.action_dim}"
+            )
+
+    @classmethod
+    def of(cls, data: Dataset) -> "ActionSpace":
+        """The actions of logged data."""
+        return cls(data.number_of_actions, data.action_dim)
+
+    def require_discrete(self) -> int:
+        """The number of actions, or a PolicyError where probabilities make no sense."""
+        if self.number_of_actions is None:
+            raise PolicyError(
+                "probabilities were given but the actions are continuous, of width"
+                f" {self.action_dim}; expected Deterministic or Stochastic, or, if the logged"
+                " actions are codes that were stored as floats, `number_of_actions` when they are"
+                " read"
+            )
+        return self.number_of_actions
+
+    def probabilities(self, answer: Array, row_name: str = "row") -> Array:
+        """Rows (n, A) in float64 that sum to one."""
+        count = self.require_discrete()
+        if answer.ndim != 2 or answer.shape[1] != count:
+            raise PolicyError(
+                f"probabilities: expected shape (n, {count}) for {count} actions, got"
+                f" {answer.shape}"
+            )
+        return normalised(row_name, answer)
+
+    def actions(self, answer: Array) -> Array:
+        """(n,) integers or (n, k) floats that exist."""
+        if self.number_of_actions is None:
+            return self._continuous(answer)
+        if answer.ndim != 1 or answer.dtype.kind == "f":
+            hint = (
+                "convert actions with .astype(int)"
+                if answer.ndim == 1
+                else "use .ravel() for (n, 1)"
+            )
+            raise PolicyError(
+                "discrete actions: expected integers of shape (n,), or float probabilities of shape"
+                f" (n, {self.number_of_actions}), got {answer.dtype} of shape {answer.shape};"
+                f' {hint}. Of an ONNX file, say what the output is, as in output="logits=NAME"'
+            )
+        outside = (answer < 0) | (answer >= self.number_of_actions)
+        if outside.any():
+            row = int(np.argmax(outside))
+            raise PolicyError(
+                f"actions: row {row} is {answer[row]}; expected 0 to {self.number_of_actions - 1}"
+            )
+        return answer.astype(np.int64, copy=False)
+
+    def _continuous(self, answer: Array) -> Array:
+        actions = answer[:, None] if answer.ndim == 1 and self.action_dim == 1 else answer
+        if actions.ndim != 2 or actions.shape[1] != self.action_dim:
+            raise PolicyError(
+                f"actions: expected shape (n, {self.action_dim}) for continuous actions of width"
+                f" {self.action_dim}, got {answer.shape}"
+            )
+        actions = actions if actions.dtype.kind == "f" else actions.astype(np.float64)
+        require_finite_actions(actions)
+        return actions
+
+    def mean_and_std(self, answer: Array) -> tuple[Array, Array]:
+        """Mean and standard deviation, (n, k) each, out of an answer (n, 2, k)."""
+        if self.action_dim is None:
+            raise PolicyError(
+                f"the policy answers a mean and a std, but there are {self.number_of_actions}"
+                " discrete actions; expected probabilities or logits"
+            )
+        if answer.shape[1:] != (2, self.action_dim):
+            raise PolicyError(
+                f"mean and std: expected shape (n, {self.action_dim}) for continuous actions of"
+                f" width {self.action_dim}, got ({len(answer)}, {answer.shape[-1]})"
+            )
+        mean, std = answer[:, 0].astype(np.float64), answer[:, 1].astype(np.float64)
+        require_finite_actions(mean)
+        # Written so that NaN fails it too.
+        wrong = ~((std > 0) & (std < np.inf))
+        if wrong.any():
+            row, column = np.argwhere(wrong)[0]
+            raise PolicyError(
+                f"std: row {row}, column {column} is {std[row, column]}; expected a positive number"
+                " (map the output to log_std if it is a logarithm)"
+            )
+        return mean, std
 
 
 def normalised(row_name: str, probabilities: Array) -> Array:

@@ -10,7 +10,8 @@ from typing import Any, Literal
 import numpy as np
 
 from fle.errors import PolicyError, SettingsError
-from fle.policies.kinds import Array, Deterministic, Normal, Policy, Probabilities, Stochastic
+from fle.policies.action_table import Array
+from fle.policies.kinds import Deterministic, Normal, Policy, Probabilities, Stochastic
 
 TorchKind = Literal["probs", "logits", "action", "mean_std", "mean_log_std"]
 Actions = Literal["drawn", "greedy"]

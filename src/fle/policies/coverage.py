@@ -1,6 +1,7 @@
 """How well the logged actions cover those of the target policy."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -38,9 +39,20 @@ class Coverage:
     enough: bool
     warnings: tuple[str, ...]
 
+    def in_words(self) -> str:
+        """Both figures in one line."""
+        return (
+            f"{self.share_unseen:.1%} of its actions were never logged there; the"
+            f" {self.rows:,} rows are worth about {self.effective_sample_size:,.0f}"
+        )
+
+    def as_plain(self) -> dict[str, Any]:
+        """The figures and the verdict, for machines."""
+        return {name: value for name, value in asdict(self).items() if name != "warnings"}
+
 
 def coverage(data: Dataset, following: ActionTable, initial: ActionTable) -> Coverage:
-    """Compare the policy's actions, as `tabulate_for_data` gives them, with the logged ones.
+    """Compare the policy's actions, as `tabulated` gives them, with the logged ones.
 
     Where the evaluation will ask, at next observations of rows that go on and at initial ones, the
     policy's actions are held against those logged at the same discrete state, or at the 50 nearest
@@ -99,8 +111,8 @@ def _queries(
     start = data.require_initial_observations()
     if len(following) != len(data) or len(initial) != len(start):
         raise PolicyError(
-            f"expected tables of {len(data)} and {len(start)} rows, as tabulate_for_data gives for"
-            f" this data; got {len(following)} and {len(initial)}"
+            f"expected tables of {len(data)} and {len(start)} rows, as tabulated gives for this"
+            f" data; got {len(following)} and {len(initial)}"
         )
     generator = np.random.default_rng(0)
     going_on = np.flatnonzero(~data.terminations)
@@ -191,10 +203,15 @@ def _kernel(differences: np.ndarray, width: float) -> np.ndarray:
     return np.exp(-0.5 * (differences**2).sum(axis=2) / width**2)
 
 
+def feature_scales(observations: np.ndarray) -> np.ndarray:
+    """Standard deviations (p,), with 1 for features that never change."""
+    scale = np.asarray(observations, dtype=np.float64).std(axis=0)
+    return np.where(scale > 0, scale, 1.0)
+
+
 def neighbours(fitted: np.ndarray, asked: np.ndarray, count: int) -> np.ndarray:
     """(q, k) rows of `fitted` nearest to each observation, features in standard deviations."""
-    scale = np.asarray(fitted, dtype=np.float64).std(axis=0)
-    scale = np.where(scale > 0, scale, 1.0)
+    scale = feature_scales(fitted)
     fitted, asked, count = fitted / scale, asked / scale, min(count, len(fitted))
     if fitted.shape[1] > WIDE:
         return _neighbours_by_products(fitted, asked, count)

@@ -1,6 +1,8 @@
-"""The ways a target policy can be stated."""
+"""The ways to state a target policy that answers from observations: functions and arrays."""
 
 import inspect
+import reprlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -8,99 +10,200 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fle.data import Dataset
 from fle.errors import PolicyError
+from fle.policies.action_table import ActionSpace, ActionTable, Array
+from fle.policies.calling import BATCH_SIZE, call_in_batches
 
-Array = npt.NDArray[Any]
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What a policy is asked: its actions, out of `space`, at `observations` (n, ...).
+
+    A policy that can only be sampled answers with `draws` actions a row, from `generator`.
+    """
+
+    observations: Array
+    space: ActionSpace
+    draws: int
+    generator: np.random.Generator
+    batch_size: int = BATCH_SIZE
+
+    def answers(self, function: Callable[[Array], Any]) -> Array:
+        """What a function of observations says, one row each."""
+        return call_in_batches(function, self.observations, self.batch_size)
+
+
+class StatedPolicy(ABC):
+    """A target policy together with what its answers mean."""
+
+    @abstractmethod
+    def table(self, question: Question) -> ActionTable:
+        """What it does at any observations."""
+
+    @abstractmethod
+    def tables(self, data: Dataset, draws: int, seed: int) -> tuple[ActionTable, ActionTable]:
+        """What it does at the next observation of every row, and at the initial observations."""
+
+
+# A function whose answers say what they are, an array of probabilities, or a statement.
+Policy: TypeAlias = StatedPolicy | Callable[..., Any] | npt.ArrayLike
 
 
 @dataclass(frozen=True)
-class Probabilities:
-    """A discrete policy: observations (n, ...) -> probabilities (n, number of actions)."""
+class FunctionPolicy(StatedPolicy):
+    """A policy that is a function of observations; each final class says what it returns."""
+
+    function: Callable[..., Any]
+
+    def tables(self, data: Dataset, draws: int, seed: int) -> tuple[ActionTable, ActionTable]:
+        """Asked at the next observations, then at the initial ones."""
+        return _asked_twice(self, data, draws, seed)
+
+
+@dataclass(frozen=True)
+class Probabilities(FunctionPolicy):
+    """A discrete policy: observations (n, ...) -> probabilities (n, number of actions).
+
+    >>> policy = Probabilities(lambda observations: np.tile([0.9, 0.1], (len(observations), 1)))
+    """
 
     function: Callable[[Array], Any]
 
+    def table(self, question: Question) -> ActionTable:
+        """Every action is a candidate."""
+        answer = question.answers(self.function)
+        return ActionTable.of_probabilities(question.space.probabilities(answer))
+
 
 @dataclass(frozen=True)
-class Deterministic:
-    """One action per observation: integers (n,) if discrete, floats (n, k) if continuous."""
+class Deterministic(FunctionPolicy):
+    """One action per observation: integers (n,) if discrete, floats (n, k) if continuous.
+
+    >>> policy = Deterministic(lambda observations: (observations[:, 0] > 0).astype(int))
+    """
 
     function: Callable[[Array], Any]
 
+    def table(self, question: Question) -> ActionTable:
+        """A single candidate a row."""
+        answer = question.answers(self.function)
+        return ActionTable.of_single_actions(question.space.actions(answer))
+
 
 @dataclass(frozen=True)
-class Stochastic:
+class Stochastic(FunctionPolicy):
     """A policy that draws: (observations, NumPy generator) -> actions, as `Deterministic` does.
 
     It is called several times; randomness must come from the generator for runs to repeat.
+
+    >>> policy = Stochastic(lambda observations, generator: generator.normal(observations[:, :1]))
     """
 
     function: Callable[[Array, np.random.Generator], Any]
 
+    def table(self, question: Question) -> ActionTable:
+        """Equally probable draws."""
+
+        def draw(batch: Array) -> Any:
+            return self.function(batch, question.generator)
+
+        drawn = [question.space.actions(question.answers(draw)) for _ in range(question.draws)]
+        return ActionTable.of_draws(np.stack(drawn, axis=1))
+
 
 @dataclass(frozen=True)
-class Normal:
+class Normal(FunctionPolicy):
     """A continuous policy: observations -> (mean, std) of independent normal actions.
 
     `mean` is (n, k), or (n,) for k = 1; `std` is like it, or (k,) if the same everywhere.
+
+    >>> policy = Normal(lambda observations: (observations[:, :1], np.array([0.5])))
     """
 
     function: Callable[[Array], tuple[Any, Any]]
 
+    def table(self, question: Question) -> ActionTable:
+        """Equally probable draws; mean and std are asked for once, however many are drawn."""
+        mean, std = question.space.mean_and_std(question.answers(self._mean_and_std))
+        noise = question.generator.standard_normal((len(mean), question.draws, mean.shape[1]))
+        return ActionTable.of_draws(mean[:, None] + std[:, None] * noise)
 
-@dataclass(frozen=True, eq=False)
-class RowProbabilities:
-    """Probabilities that are already known for each row of the data.
-
-    Row i of `next` (n, A) is the policy at the next observation of row i, in the rows as they were
-    given to `Dataset`: rows that it sorted or dropped are found again, and the entry of a
-    terminated row may be anything. Row j of `initial` (m, A) is the policy at
-    `data.initial_observations[j]`.
-    """
-
-    next: Array
-    initial: Array
-
-
-@dataclass(frozen=True, eq=False)
-class RowActions:
-    """One action that is already known for each row of the data, as in SARSA.
-
-    Row i of `next`, (n,) integers or (n, k) floats, is a draw of the policy at the next observation
-    of row i, in the rows as they were given to `Dataset`; the entry of a terminated row may be
-    anything. Row j of `initial` is one at `data.initial_observations[j]`.
-    """
-
-    next: Array
-    initial: Array
-
-
-@dataclass(frozen=True, eq=False)
-class ProbabilityColumns:
-    """Probabilities (n, A) at each row's own observation, in the rows as given to `Dataset`.
-
-    Those at a row's next observation are then the following row's.
-    """
-
-    values: Array
+    def _mean_and_std(self, batch: Array) -> Array:
+        """(n, 2, k)."""
+        mean, std = (np.asarray(part) for part in self.function(batch))
+        return stacked_mean_and_std(mean, std)
 
 
 @dataclass(frozen=True)
-class Behaviour:
-    """The policy that logged the data: its next action is the one of the following row."""
+class UndeclaredFunction(FunctionPolicy):
+    """A function of one argument whose answer decides what it is.
+
+    Discrete: floats (n, A) are probabilities, integers (n,) are actions. Continuous: (n, k), or
+    (n,) if k is 1, are actions.
+    """
+
+    function: Callable[[Array], Any]
+
+    def table(self, question: Question) -> ActionTable:
+        """As `Probabilities` or as `Deterministic`."""
+        answer, space = question.answers(self.function), question.space
+        if space.number_of_actions is not None and answer.ndim == 2 and answer.dtype.kind == "f":
+            return ActionTable.of_probabilities(space.probabilities(answer))
+        return ActionTable.of_single_actions(space.actions(answer))
 
 
-Policy: TypeAlias = (
-    Probabilities
-    | Deterministic
-    | Stochastic
-    | Normal
-    | RowProbabilities
-    | RowActions
-    | ProbabilityColumns
-    | Behaviour
-    | Callable[..., Any]
-    | npt.ArrayLike
-)
+@dataclass(frozen=True, eq=False)
+class ArrayPolicy(StatedPolicy):
+    """Probabilities (A,) that hold everywhere, or (S, A) by discrete state."""
+
+    values: Array
+
+    def table(self, question: Question) -> ActionTable:
+        """Every action is a candidate."""
+        observations, space = question.observations, question.space
+        if self.values.ndim == 1:
+            everywhere = space.probabilities(self.values[None])
+            shape = (len(observations), everywhere.shape[1])
+            return ActionTable.of_probabilities(np.broadcast_to(everywhere, shape))
+        if self.values.ndim != 2 or observations.ndim != 1:
+            raise PolicyError(
+                f"an array policy of shape {self.values.shape} does not fit observations of shape"
+                f" {observations.shape}; expected (A,) for the same probabilities everywhere, or"
+                " (S, A) where observations are discrete states. For one row of probabilities per"
+                " row of the data use RowProbabilities(next=..., initial=...)"
+            )
+        by_state = space.probabilities(self.values, "state")
+        if observations.max() >= len(by_state):
+            raise PolicyError(
+                f"the array policy has {len(by_state)} rows but the data has state"
+                f" {observations.max()}; expected one row for each state, at least"
+                f" {observations.max() + 1}"
+            )
+        return ActionTable.of_probabilities(by_state[observations])
+
+    def tables(self, data: Dataset, draws: int, seed: int) -> tuple[ActionTable, ActionTable]:
+        """Looked up by state, unless the rows seem to be those of the data."""
+        # An (n, A) array would pass for an (S, A) one.
+        by_row = len(self.values) in (len(data), data.number_of_source_rows)
+        if self.values.ndim == 2 and by_row and len(self.values) != data.number_of_observations:
+            raise PolicyError(
+                f"an array policy of shape {self.values.shape} has one row per row of the data; for"
+                " that use RowProbabilities(next=..., initial=...). If its rows are states, give"
+                " the function lambda states: table[states]"
+            )
+        return _asked_twice(self, data, draws, seed)
+
+
+def stated(policy: Policy) -> StatedPolicy:
+    """Whatever a user may pass, with its meaning."""
+    if isinstance(policy, StatedPolicy):
+        return policy
+    if not callable(policy):
+        return ArrayPolicy(_policy_array(policy))
+    if required_positional_parameters(policy) == 2:
+        return Stochastic(policy)
+    return UndeclaredFunction(policy)
 
 
 def required_positional_parameters(function: Callable[..., Any]) -> int:
@@ -115,7 +218,48 @@ def required_positional_parameters(function: Callable[..., Any]) -> int:
     keyword_only = [p for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
     if not takes_any or len(required) > 2 or keyword_only:
         raise PolicyError(
-            "the policy must take (observations) or (observations, generator), but its signature"
-            f" is {inspect.signature(function)}; wrap it in a function that does"
+            "expected a policy that takes (observations) or (observations, generator), got the"
+            f" signature {inspect.signature(function)}; wrap it in a function that does"
         )
     return max(1, len(required))
+
+
+def stacked_mean_and_std(mean: Array, std: Array) -> Array:
+    """(n, 2, k) in the type of both; a std (k,), (1, k) or a number holds for every row."""
+    columns = mean[:, None] if mean.ndim == 1 else mean
+    if mean.ndim == 1 and std.shape == mean.shape:
+        std = std[:, None]
+    allowed = ((), columns.shape, columns.shape[1:], (1, *columns.shape[1:]))
+    if columns.ndim != 2 or std.shape not in allowed:
+        raise PolicyError(
+            "mean and std: expected shapes (n, k) and (n, k), or (k,) for a std that is the same"
+            f" everywhere; got {mean.shape} and {std.shape}"
+        )
+    return np.stack([columns, np.broadcast_to(std, columns.shape)], axis=1)
+
+
+def _asked_twice(
+    policy: StatedPolicy, data: Dataset, draws: int, seed: int
+) -> tuple[ActionTable, ActionTable]:
+    space = ActionSpace.of(data)
+    # Two streams, so that a draw at one place says nothing about a draw at the other.
+    streams = [np.random.default_rng(part) for part in np.random.SeedSequence(seed).spawn(2)]
+    places = (data.next_observations, data.require_initial_observations())
+    following, initial = (
+        policy.table(Question(observations, space, draws, generator))
+        for observations, generator in zip(places, streams, strict=True)
+    )
+    return following, initial
+
+
+def _policy_array(policy: Any) -> Array:
+    try:
+        array = np.asarray(policy)
+    except (ValueError, TypeError):
+        array = np.asarray(None)
+    if array.ndim == 0 or array.dtype.kind not in "biuf":
+        raise PolicyError(
+            "expected a policy that is a function of observations or an array of probabilities, got"
+            f" {reprlib.repr(policy)} ({type(policy).__name__})"
+        )
+    return array

@@ -10,16 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from fle.errors import PolicyError
-from fle.policies.deadline import Deadline
-from fle.policies.kinds import (
-    Behaviour,
-    Deterministic,
-    Normal,
-    Policy,
-    Probabilities,
-    Stochastic,
-)
+from fle.policies.calling import Deadline
+from fle.policies.kinds import FunctionPolicy, Policy
 from fle.policies.onnx_policy import load_onnx
+from fle.policies.row_policies import Behaviour
 
 TIMEOUT_SECONDS = 600.0
 _CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -44,6 +38,8 @@ def load_policy(
             outputs are called so, or as scikit-learn and d3rlpy call them.
         allow_code: whether "module:function" may run code.
         timeout: seconds that an ONNX policy or a function may take in total, over all its calls.
+
+    >>> policy = load_policy("policy.onnx", output="logits=output_0")
     """
     text = str(source)
     if text in ("behaviour", "behavior") and not isinstance(source, Path):
@@ -54,13 +50,12 @@ def load_policy(
     if _CODE.fullmatch(text):
         if not allow_code:
             raise PolicyError(
-                f"{text}: this would import and run Python code. If you trust it, pass"
-                " --allow-code (allow_code=True in Python)"
+                f"{text}: this would import and run Python code. If you trust it, set `allow_code`"
             )
         return _in_time(_imported(text), Deadline(text, timeout))
     raise PolicyError(
         f"{text}: no such policy; expected an ONNX file, behaviour, or module:function with"
-        " --allow-code"
+        " `allow_code`"
     )
 
 
@@ -72,7 +67,7 @@ def _imported(text: str) -> Policy:
             found = getattr(found, name)
     except Exception as error:
         raise PolicyError(f"{text}: cannot be imported: {type(error).__name__}: {error}") from error
-    if isinstance(found, Probabilities | Deterministic | Stochastic | Normal):
+    if isinstance(found, FunctionPolicy):
         return found
     if not callable(found):
         raise PolicyError(
@@ -84,7 +79,7 @@ def _imported(text: str) -> Policy:
 
 def _in_time(policy: Any, deadline: Deadline) -> Any:
     """The same policy, whose function must keep to a deadline."""
-    if isinstance(policy, Probabilities | Deterministic | Stochastic | Normal):
+    if isinstance(policy, FunctionPolicy):
         return dataclasses.replace(policy, function=_in_time(policy.function, deadline))
     function = policy
 

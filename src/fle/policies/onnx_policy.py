@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from fle.errors import PolicyError, SettingsError
-from fle.policies.kinds import Array, Deterministic, Normal, Probabilities
-from fle.policies.onnx_checks import read_onnx
-from fle.policies.onnx_session import OnnxSession
+from fle.policies.action_table import Array
+from fle.policies.kinds import Deterministic, Normal, Probabilities, stacked_mean_and_std
+from fle.policies.onnx_session import OnnxSession, read_onnx
 
 OnnxPolicy = Probabilities | Deterministic | Normal
 
@@ -51,8 +51,13 @@ def load_onnx(
         return Deterministic(ask(lambda raw: _single_column(_numbers(raw[0], str(path)))))
 
     def convert(raw: Sequence[Any]) -> Array:
-        mean, std = (_numbers(part, str(path)) for part in raw)
-        return _mean_and_std(mean, std, "log_std" in roles, str(path))
+        mean, std = (_numbers(part, str(path)).astype(np.float64) for part in raw)
+        with np.errstate(over="ignore"):
+            std = np.exp(std) if "log_std" in roles else std
+        try:
+            return stacked_mean_and_std(mean, std)
+        except PolicyError as error:
+            raise PolicyError(f"{path}: {error}") from error
 
     both = ask(convert)
 
@@ -141,27 +146,6 @@ def _softmax(logits: Array) -> Array:
     with np.errstate(invalid="ignore"):
         powers = np.exp(exact - exact.max(axis=1, keepdims=True))
         return powers / powers.sum(axis=1, keepdims=True)
-
-
-def _mean_and_std(mean: Array, std: Array, logarithmic: bool, name: str) -> Array:
-    """(n, 2, k); a std (k,) or (1, k) holds for every row."""
-    columns = mean[:, None] if mean.ndim == 1 else mean
-    if mean.ndim == 1 and std.shape == mean.shape:
-        std = std[:, None]
-    if columns.ndim != 2 or std.shape not in (
-        (),
-        columns.shape,
-        columns.shape[1:],
-        (1, *columns.shape[1:]),
-    ):
-        raise PolicyError(
-            f"{name}: mean has shape {mean.shape} and std {std.shape}; expected (n, k) for both, or"
-            " (k,) for a std that is the same everywhere"
-        )
-    with np.errstate(over="ignore"):
-        exact = np.exp(std, dtype=np.float64) if logarithmic else std.astype(np.float64)
-        wide = np.broadcast_to(exact, columns.shape)
-    return np.stack([columns.astype(np.float64), wide], axis=1)
 
 
 def _probabilities(raw: Any, codes: Array | None, name: str) -> Array:

@@ -1,4 +1,4 @@
-"""MDPs whose return law is known, and rollouts of Gymnasium environments.
+"""MDPs whose return distribution is known, and rollouts of Gymnasium environments.
 
 The Gymnasium form of the lock is `fle.tasks.gymnasium_lock.CombinationLockEnv`; it needs fle[gym].
 """
@@ -7,7 +7,6 @@ from fle.tasks.combination_lock import CombinationLock
 from fle.tasks.fork import Fork
 from fle.tasks.lqr import LQR
 from fle.tasks.rollouts import collect, monte_carlo_returns
-from fle.tasks.sampling import draw_categorical
 from fle.tasks.sparse_tabular import GaussianLaws, SparseTerminalMDP, sparse_terminal
 from fle.tasks.tabular import (
     TabularMDP,
@@ -16,6 +15,7 @@ from fle.tasks.tabular import (
     random_policy,
     uniform_policy,
 )
+from fle.tasks.task_parts import draw_categorical
 
 __all__ = [
     "LQR",

@@ -1,4 +1,4 @@
-"""The combination lock of the paper's simulations, whose return law is known at every step."""
+"""The combination lock of the paper's simulations, whose return distribution is known."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,8 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from fle.errors import SettingsError
-
-FloatArray = NDArray[np.float64]
+from fle.tasks.task_parts import FloatArray, require_count, require_step
 
 GOOD, BAD = 0, 1
 OPTIMAL_ACTION = 0
@@ -45,17 +44,16 @@ class CombinationLock:
     noise: float = 0.1
 
     def __post_init__(self) -> None:
-        if self.horizon < 1:
-            raise SettingsError(f"horizon must be at least 1; {self.horizon} came.")
+        require_count("horizon", self.horizon)
         if self.reward_dim not in (1, 2):
-            raise SettingsError(f"reward_dim must be 1 or 2; {self.reward_dim} came.")
+            raise SettingsError(f"reward_dim: expected 1 or 2, got {self.reward_dim}")
         if self.observation_dim < 2 + self.horizon:
             raise SettingsError(
-                f"observation_dim must hold 2 latent and {self.horizon} step bits; "
-                f"at least {2 + self.horizon} expected, {self.observation_dim} came."
+                f"observation_dim: expected at least {2 + self.horizon}, for 2 latent and"
+                f" {self.horizon} step bits, got {self.observation_dim}"
             )
         if not 0 <= self.epsilon <= 1:
-            raise SettingsError(f"epsilon must lie between 0 and 1; {self.epsilon} came.")
+            raise SettingsError(f"epsilon: expected a number in [0, 1], got {self.epsilon}")
 
     @classmethod
     def paper_1d(cls) -> "CombinationLock":
@@ -78,7 +76,7 @@ class CombinationLock:
         """
         latents, steps = np.broadcast_arrays(np.atleast_1d(latent), np.atleast_1d(step))
         if np.any((steps < 0) | (steps > self.horizon)):
-            raise SettingsError(f"step must lie in 0..{self.horizon}; {step!r} came.")
+            raise SettingsError(f"step: expected one of 0..{self.horizon}, got {step!r}")
         rows = np.arange(len(latents))
         observations = np.zeros((len(latents), self.observation_dim), dtype=np.float32)
         observations[rows, latents] = 1.0
@@ -141,8 +139,7 @@ class CombinationLock:
 
     def good_probability(self, step: int) -> float:
         """P(return is r+ | good state, step, action 0) = (1 - epsilon/2)^(horizon - 1 - step)."""
-        if not 0 <= step < self.horizon:
-            raise SettingsError(f"step must lie in 0..{self.horizon - 1}; {step} came.")
+        require_step(step, self.horizon)
         return (1 - self.epsilon / NUMBER_OF_ACTIONS) ** (self.horizon - 1 - step)
 
     @property

@@ -1,15 +1,20 @@
-"""A fork with vector rewards: the return is a mixture of correlated normal laws, known exactly."""
+"""A fork with vector rewards: the return is a known mixture of correlated Gaussians."""
 
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fle.errors import SettingsError
-from fle.tasks.sampling import checked_distribution, draw_categorical
+from fle.tasks.task_parts import (
+    FloatArray,
+    IntArray,
+    checked_distribution,
+    draw_categorical,
+    require_count,
+)
 
-FloatArray = NDArray[np.float64]
 START = 0
 
 
@@ -43,11 +48,11 @@ class Fork:
         checked_distribution("policy", self.policy, (actions,))
         if np.shape(self.means) != (branches, d) or np.shape(self.covariances) != (branches, d, d):
             raise SettingsError(
-                f"means must be (K, d) and covariances (K, d, d) for K = {branches} branches; "
-                f"{np.shape(self.means)} and {np.shape(self.covariances)} came."
+                f"expected means of shape (K, d) and covariances of shape (K, d, d) for K ="
+                f" {branches} branches, got {np.shape(self.means)} and"
+                f" {np.shape(self.covariances)}"
             )
-        if self.steps < 1:
-            raise SettingsError(f"steps must be at least 1; {self.steps} came.")
+        require_count("steps", self.steps)
 
     @classmethod
     def example(cls, dimension: int = 5) -> "Fork":
@@ -74,7 +79,7 @@ class Fork:
         return np.tile(self.policy, (len(np.asarray(observations)), 1))
 
     def sample_returns(self, n: int, generator: np.random.Generator) -> FloatArray:
-        """n returns (n, d) of the target policy, drawn from the exact law."""
+        """n returns (n, d) of the target policy, drawn from the exact distribution."""
         branches = draw_categorical(np.tile(self.weights, (n, 1)), generator)
         return self._sums(branches, self.steps, generator)
 
@@ -101,9 +106,7 @@ class Fork:
             "number_of_actions": actions_in_all,
         }
 
-    def _sums(
-        self, branches: NDArray[np.int64], terms: int, generator: np.random.Generator
-    ) -> FloatArray:
+    def _sums(self, branches: IntArray, terms: int, generator: np.random.Generator) -> FloatArray:
         """Sums (n, d) of `terms` rewards on each branch."""
         factors = np.linalg.cholesky(np.asarray(self.covariances))[branches]
         noise = generator.normal(size=(len(branches), factors.shape[-1], 1))

@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.linalg import solve_discrete_lyapunov
 
 from fle.errors import SettingsError
-
-FloatArray = NDArray[np.float64]
+from fle.tasks.task_parts import FloatArray, require_count, require_discount, require_step
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,14 +50,12 @@ class LQR:
         for name, shape in expected.items():
             if getattr(self, name).shape != shape:
                 raise SettingsError(
-                    f"{name} must have shape {shape} for {dx} states and {da} actions; "
-                    f"{getattr(self, name).shape} came."
+                    f"{name}: expected shape {shape} for {dx} state and {da} action coordinates,"
+                    f" got {getattr(self, name).shape}"
                 )
-        if self.horizon < 1 or not self.noise_std > 0:
-            raise SettingsError(
-                f"horizon must be at least 1 and noise_std positive; {self.horizon} and "
-                f"{self.noise_std} came."
-            )
+        require_count("horizon", self.horizon)
+        if not self.noise_std > 0:
+            raise SettingsError(f"noise_std: expected a positive number, got {self.noise_std}")
 
     @classmethod
     def example(cls, horizon: int = 15) -> "LQR":
@@ -108,7 +105,7 @@ class LQR:
         U = Σ_j (Mʲ)ᵀ (Q + KᵀRK) Mʲ with M = A + BK, over the j = 0..H-2-step steps that follow;
         the exponents are those of the paper's proof, not of its lemma.
         """
-        self._check_step(step)
+        require_step(step, self.horizon)
         following = np.zeros_like(self.Q)
         for _ in range(self.horizon - 1 - step):
             following = self._policy_cost + self.closed_loop.T @ following @ self.closed_loop
@@ -116,25 +113,27 @@ class LQR:
 
     def true_variance(self, step: int) -> float:
         """Variance (horizon - step) noise_std² of the return, the same for all (x, a)."""
-        self._check_step(step)
+        require_step(step, self.horizon)
         return (self.horizon - step) * self.noise_std**2
 
     def discounted_mean(
         self, observations: ArrayLike, actions: ArrayLike, gamma: float
     ) -> FloatArray:
         """Mean (n,) of Σ γᵗ r_t from (x, a), with U the solution of U = Q + KᵀRK + γ MᵀUM."""
-        _check_gamma(gamma)
+        require_discount(gamma)
         contraction = np.sqrt(gamma) * self.closed_loop
-        if np.max(np.abs(np.linalg.eigvals(contraction))) >= 1:
+        largest = np.max(np.abs(np.linalg.eigvals(contraction)))
+        if largest >= 1:
             raise SettingsError(
-                "The discounted return diverges: sqrt(gamma) (A + BK) has an eigenvalue beyond 1."
+                "the discounted return diverges: expected eigenvalues of sqrt(gamma) (A + BK)"
+                f" below 1, got {largest:.6g}; lower gamma"
             )
         following = solve_discrete_lyapunov(contraction.T, self._policy_cost)
         return self._mean_with(observations, actions, gamma * following)
 
     def discounted_variance(self, gamma: float) -> float:
         """noise_std² / (1 - γ²)."""
-        _check_gamma(gamma)
+        require_discount(gamma)
         return self.noise_std**2 / (1 - gamma**2)
 
     @property
@@ -146,10 +145,6 @@ class LQR:
     ) -> FloatArray:
         moved = self.next_observations(observations, actions)
         return self.expected_reward(observations, actions) - _quadratic(moved, following)
-
-    def _check_step(self, step: int) -> None:
-        if not 0 <= step < self.horizon:
-            raise SettingsError(f"step must lie in 0..{self.horizon - 1}; {step} came.")
 
     # Draws.
 
@@ -194,7 +189,7 @@ class LQR:
             step: the step to begin at.
             gamma: discount from step to step.
         """
-        self._check_step(step)
+        require_step(step, self.horizon)
         if start is None:
             observations = self.initial_observations(n, generator)
             actions = self.target_policy(observations)
@@ -213,8 +208,3 @@ class LQR:
 def _quadratic(vectors: ArrayLike, matrix: FloatArray) -> FloatArray:
     rows = np.asarray(vectors, dtype=float)
     return np.einsum("ni,ij,nj->n", rows, matrix, rows)
-
-
-def _check_gamma(gamma: float) -> None:
-    if not 0 <= gamma < 1:
-        raise SettingsError(f"gamma must lie in [0, 1); {gamma} came.")

@@ -6,7 +6,7 @@ from reader_logs import log, read_with_warnings, write_parquet
 
 from fle.data import read, read_cache, write_cache
 from fle.errors import DataError
-from fle.policies import RowProbabilities, tabulate_for_data
+from fle.policies import RowProbabilities, tabulated
 
 # Row i of the log has these probabilities at its own observation.
 HERE = np.array([[0.5, 0.5, 0], [0.25, 0.5, 0.25], [0, 0, 1], [1, 0, 0], [0, 1, 0]])
@@ -19,8 +19,8 @@ def columns(probabilities=HERE, prefix="probability.", **changes):
 
 def table_of(data, name="probability"):
     following, initial = data.recorded_probabilities(name)
-    tables = tabulate_for_data(RowProbabilities(next=following, initial=initial), data)
-    return tables[0].probabilities, tables[1].probabilities
+    policy = tabulated(RowProbabilities(next=following, initial=initial), data)
+    return policy.following.probabilities, policy.initial.probabilities
 
 
 def test_the_following_row_tells_the_next_probabilities(tmp_path):

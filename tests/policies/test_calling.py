@@ -5,7 +5,7 @@ import time
 import pytest
 
 from fle.errors import PolicyError
-from fle.policies.deadline import Deadline
+from fle.policies.calling import Deadline
 
 
 def nothing():
