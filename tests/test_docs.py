@@ -183,6 +183,30 @@ def test_files_of_ours_exist(name):
     assert mentioned - there - UNWANTED == set()
 
 
+def words_of_ours():
+    """Every word of the package, and the names of all files."""
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")]
+    return set(re.findall(r"\w+", " ".join([*texts, *FILES])))
+
+
+OURS = words_of_ours()
+# Names in the text that are not ours.
+FOREIGN = {
+    "docs/adapters.md": {"ReplayBuffer", "is_last"},
+    "docs/command_line.md": {"JAX_COMPILATION_CACHE_DIR"},
+    "docs/runs.md": {"MySpec"},
+}
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_words_are_ours(name):
+    """A name in the text that is nowhere in the package was renamed, or never there."""
+    spans = [span for span in GUIDES[name].spans() if re.fullmatch(r"[\w.]+(\(.*\))?", span)]
+    mentioned = set(re.findall(r"[A-Za-z_]\w+", " ".join(spans)))
+    coded = {word for word in mentioned if "_" in word or re.search("[a-z][A-Z]", word)}
+    assert coded - OURS - FOREIGN.get(name, set()) == set()
+
+
 @pytest.mark.parametrize("name", EVERYTHING)
 def test_links_lead_somewhere(name):
     folder = (ROOT / name).parent
