@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fle.data import Dataset
+from fle.data.units import centre_and_scale
 from fle.errors import PolicyError
 from fle.policies.kinds import (
     Array,
@@ -99,10 +100,9 @@ def _nearest_rows(
 
     places = _features(data.observations, data.steps)
     wanted = _features(asked, steps)
-    scale = places.std(axis=0)
-    scale = np.where(scale > 0, scale, 1.0)
+    centre, scale = centre_and_scale(places)
     distinct, group = np.unique(places, axis=0, return_inverse=True)
-    _, nearest = cKDTree(distinct / scale).query(wanted / scale)
+    _, nearest = cKDTree((distinct - centre) / scale).query((wanted - centre) / scale)
     rows = np.argsort(group.reshape(-1), kind="stable")
     sizes = np.bincount(group.reshape(-1))
     ends = np.cumsum(sizes)
