@@ -62,6 +62,7 @@ def assemble_table(source: Source, roles: Roles, number_of_actions: int | None) 
             reward_names=_reward_names(roles, rewards),
             recorded=recorded,
             earlier_warnings=warnings,
+            earlier_notes=roles.notes,
             # Several columns were copied into a matrix; one may be the caller's own array.
             ours=len(roles.columns["observation"]) > 1,
         )
