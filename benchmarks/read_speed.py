@@ -1,7 +1,7 @@
 """What `fle.read` costs on a Parquet file, against pyarrow reading the same file.
 
-One million transitions of 20 columns. Everything counts: column selection, conversion to float32,
-checks, episodes and next observations. In `terminated` every episode terminates; in `truncated`
+One million transitions of 20 columns. Everything counts: column selection, conversion, checks,
+episodes and next observations. In `terminated` every episode terminates; in `truncated`
 every episode is cut off, so that its last row is dropped and all others move. Both readers run in
 turn on the same file, already in the disk cache; the ratio is of the best times of all repetitions.
 Writes `results/read_speed.json`.

@@ -1,10 +1,11 @@
 """What would a policy earn, and how badly could it go? Answers from logged data alone.
 
 The pipeline, in order: a `Dataset` of logged transitions (`read` makes one from files) and a target
-policy (`load_policy` opens ONNX files) go into `evaluate`, which fits a model (`GMM`,
-`Autoregressive`, `Flow`, `Diffusion`, `Histogram`, `Gaussian`, `Categorical`, `Quantile`,
-`RewardMixture`, `LinearQuadratic`) stage by stage as `Training` says, and returns an `Evaluation`,
-whose `ReturnDistribution`s answer every question of risk. `load` opens a saved one.
+policy (`load_policy` opens ONNX files) go into `plan`, which resolves everything without training;
+`evaluate` carries the plan out: it fits a model (`GMM`, `Autoregressive`, `Flow`, `Diffusion`,
+`Histogram`, `Gaussian`, `Categorical`, `Quantile`, `RewardMixture`, `LinearQuadratic`) stage by
+stage as the `Recipe` says, and returns an `Evaluation`, whose `ReturnDistribution`s answer every
+question of risk. `compare` does so for several policies. `load` opens a saved evaluation.
 """
 
 from importlib import import_module
@@ -13,29 +14,50 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fle.data import Dataset, read
     from fle.errors import FLEError, FLEWarning
-    from fle.fitting import Evaluation, Training, load
-    from fle.fitting.evaluate import evaluate
-    from fle.models import (
-        GMM,
-        Autoregressive,
-        Categorical,
-        Diffusion,
-        Flow,
-        Gaussian,
-        Histogram,
-        LinearQuadratic,
-        Quantile,
-        RewardMixture,
-    )
+    from fle.fitting import Comparison, Evaluation, Plan, compare, evaluate, load, plan
+    from fle.models.families.autoregressive import Autoregressive
+    from fle.models.families.categorical import Categorical
+    from fle.models.families.diffusion import Diffusion
+    from fle.models.families.flow import Flow
+    from fle.models.families.gaussian import Gaussian
+    from fle.models.families.gmm import GMM
+    from fle.models.families.histogram import Histogram
+    from fle.models.families.linear_quadratic import LinearQuadratic
+    from fle.models.families.quantile import Quantile
+    from fle.models.families.reward_mixture import RewardMixture
     from fle.policies import load_policy
+    from fle.recipe import Recipe
     from fle.returns import ReturnDistribution
 
 __version__ = "0.1.0"
+
+# Where each public name lives. Modules are imported when a name is first asked for, so that
+# `import fle` and `fle --help` do not wait for JAX.
+_HOMES = {
+    "fle.data": ("Dataset", "read"),
+    "fle.errors": ("FLEError", "FLEWarning"),
+    "fle.fitting": ("Comparison", "Evaluation", "Plan", "compare", "evaluate", "load", "plan"),
+    "fle.models.families.autoregressive": ("Autoregressive",),
+    "fle.models.families.categorical": ("Categorical",),
+    "fle.models.families.diffusion": ("Diffusion",),
+    "fle.models.families.flow": ("Flow",),
+    "fle.models.families.gaussian": ("Gaussian",),
+    "fle.models.families.gmm": ("GMM",),
+    "fle.models.families.histogram": ("Histogram",),
+    "fle.models.families.linear_quadratic": ("LinearQuadratic",),
+    "fle.models.families.quantile": ("Quantile",),
+    "fle.models.families.reward_mixture": ("RewardMixture",),
+    "fle.policies": ("load_policy",),
+    "fle.recipe": ("Recipe",),
+    "fle.returns": ("ReturnDistribution",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "GMM",
     "Autoregressive",
     "Categorical",
+    "Comparison",
     "Dataset",
     "Diffusion",
     "Evaluation",
@@ -45,38 +67,18 @@ __all__ = [
     "Gaussian",
     "Histogram",
     "LinearQuadratic",
+    "Plan",
     "Quantile",
+    "Recipe",
     "ReturnDistribution",
     "RewardMixture",
-    "Training",
+    "compare",
     "evaluate",
     "load",
     "load_policy",
+    "plan",
     "read",
 ]
-
-# Where each public name lives. Modules are imported when a name is first asked for, so that
-# `import fle` and `fle --help` do not wait for JAX.
-_HOMES = {
-    "fle.data": ("Dataset", "read"),
-    "fle.errors": ("FLEError", "FLEWarning"),
-    "fle.fitting": ("Evaluation", "Training", "evaluate", "load"),
-    "fle.models": (
-        "GMM",
-        "Autoregressive",
-        "Categorical",
-        "Diffusion",
-        "Flow",
-        "Gaussian",
-        "Histogram",
-        "LinearQuadratic",
-        "Quantile",
-        "RewardMixture",
-    ),
-    "fle.policies": ("load_policy",),
-    "fle.returns": ("ReturnDistribution",),
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

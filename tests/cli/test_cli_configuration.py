@@ -45,7 +45,7 @@ def test_the_command_line_overrides_the_file(tmp_path):
     path = tmp_path / "run.toml"
     path.write_text(
         'data = "a.csv"\npolicy = ["x", "y"]\ngamma = 0.5\nseed = 1\nby = "cvar:0.2"\n'
-        "weights = [1, -2.5]\nallow-code = true\n[training]\nsteps = 9\ndraws = 2\n"
+        "weights = [1, -2.5]\nno-copy = true\n[training]\nsteps = 9\ndraws = 2\n"
     )
     options = resolved(["compare", "--seed", "2", "--policy", "z", "--training", "steps=7"], path)
     assert options["data"] == ["a.csv"]
@@ -54,7 +54,7 @@ def test_the_command_line_overrides_the_file(tmp_path):
     assert options["by"].text == "cvar:0.2"
     assert options["weights"] == [1.0, -2.5]
     assert options["training"] == {"steps": 7, "draws": 2}
-    assert options["allow_code"] is True
+    assert options["no_copy"] is True
     assert options["model"] == "auto"
 
 
@@ -66,7 +66,7 @@ def test_the_command_line_overrides_the_file(tmp_path):
         ("policy = 3", "policy: expected text, got 3"),
         ("number_of_actions = 'two'", "number_of_actions: expected a whole number"),
         ("number_of_actions = true", "number_of_actions"),
-        ("allow_code = 'yes'", "allow_code: expected true or false, got 'yes'"),
+        ("allow_code = true", "type --allow-code on the command line"),
         ("json = true", "has no option 'json'"),
         ("policy =", "not a TOML file"),
         ("[policy]\na = 1", "policy"),
@@ -99,5 +99,8 @@ def test_choices_and_tables_in_a_file(capsys, tmp_path):
     path.write_text("model = 'gausian'")
     answer = run(capsys, "evaluate", "log.parquet", "--config", path)
     assert "did you mean gaussian?" in answer.err
+    path.write_text("anyway = 'yes'")
+    answer = run(capsys, "evaluate", "log.parquet", "--config", path)
+    assert "anyway: expected true or false, got 'yes'" in answer.err
     path.write_text("training = 5")
     assert "expected a table [training]" in run(capsys, "evaluate", "x", "--config", path).err

@@ -64,6 +64,15 @@ def test_many_features_are_searched_by_products():
     assert all(set(one) == set(other) for one, other in zip(found, nearest, strict=True))
 
 
+@pytest.mark.parametrize("width", [1, 10])
+def test_a_constant_feature_decides_nothing(width):
+    """The mean of a thousand times 0.1 is not 0.1: its error must not become the unit."""
+    rows = np.column_stack([np.tile(np.arange(1000.0), (width, 1)).T, np.full(1000, 0.1)])
+    # Near row 500 and, by the constant feature, nowhere.
+    asked = np.append(np.full(width, 500.0), 0.1 + 1e-6)
+    assert np.sort(neighbours(rows, asked[None], 3)).tolist() == [[499, 500, 501]]
+
+
 def test_an_unseen_policy_gets_figures_in_its_warning_and_no_headline():
     # The policy takes the one action that state 1 never shows, everywhere.
     data = logged(np.ones(2000, int), np.zeros(2000, int), number_of_actions=2)

@@ -84,7 +84,12 @@ POLICY_SETTINGS = (
         "policy_output", "what the ONNX outputs are, such as logits=output_0", metavar="ROLE=NAME"
     ),
     Option("policy_timeout", "how long it may take in total", "value", kinds.seconds, "SECONDS"),
-    Option("allow_code", "let module:function import and run Python code", "switch"),
+    Option(
+        "allow_code",
+        "let module:function import and run Python code; not for --config",
+        "switch",
+        enables_code=True,
+    ),
     Option(
         "action_draws",
         "actions drawn at each observation",

@@ -54,18 +54,23 @@ def read_config(path: Path, command: Command) -> dict[str, Any]:
 
 
 def as_toml(command: Command, options: argparse.Namespace) -> str:
-    """The resolved options, in the order of the help, tables last."""
-    lines = [f"# fle {command.name} --config run.toml"]
-    tables = []
+    """The resolved options, in the order of the help, tables last; not those that enable code."""
+    typed: list[str] = []
+    lines: list[str] = []
+    tables: list[str] = []
     for option in command.options:
         value = getattr(options, option.name)
         if option.name in UNWRITTEN or _is_absent(value):
+            continue
+        if option.enables_code:
+            typed += _words(option, value)
             continue
         if option.form == "table":
             tables += ["", f"[{option.name}]", *_entries(value)]
         else:
             lines += _entries({option.name: value})
-    return "\n".join([*lines, *tables]) + "\n"
+    command_line = " ".join(["fle", command.name, "--config run.toml", *typed])
+    return "\n".join([f"# {command_line}", *lines, *tables]) + "\n"
 
 
 def as_words(command: Command, options: argparse.Namespace) -> list[str]:

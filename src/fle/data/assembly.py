@@ -50,6 +50,7 @@ def assemble(
     order: Any | None = None,
     recorded: Recorded | None = None,
     earlier_warnings: Sequence[str] = (),
+    earlier_notes: Sequence[str] = (),
     ours: bool = False,
 ) -> Assembled:
     """Check and complete the fields; `next_missing` marks unknown next observations.
@@ -102,7 +103,7 @@ def assemble(
         initial = validation.like_observations(
             "initial_observations", initial_observations, transitions.observations
         )
-    notes = _remarks_on_episodes(transitions.episodes, warnings)
+    notes = (*earlier_notes, *_remarks_on_episodes(transitions.episodes, warnings))
     notes += _remarks_on_actions(transitions.actions, action_count)
     if steps is None:
         transitions = replace(transitions, steps=None)

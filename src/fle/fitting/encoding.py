@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
 from fle.data import Dataset
+from fle.data.units import centre_and_scale
 from fle.models.law import Law, Sizes
 from fle.models.objectives import Transition
 from fle.policies import ActionTable
@@ -139,10 +140,7 @@ def _sizes(data: Dataset) -> Sizes:
 def _centre_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if values.ndim == 1:
         return np.zeros(1), np.ones(1)
-    centre = values.mean(axis=0, dtype=np.float64)
-    scale = values.std(axis=0, dtype=np.float64)
-    # A constant feature stays constant: dividing by its rounding error would make it noise.
-    return centre, np.where(scale > 1e-6 * np.maximum(1, np.abs(centre)), scale, 1.0)
+    return centre_and_scale(values)
 
 
 def _standardise(values: np.ndarray, centre: np.ndarray, scale: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ import numpy as np
 
 from fle.data import Dataset
 from fle.data.transitions import ends_episode
+from fle.data.units import centre_and_scale
 from fle.fitting.encoding import Encoder
 from fle.fitting.problem import RowUse
 from fle.policies.coverage import neighbours
@@ -27,6 +28,7 @@ def data_remarks(data: Dataset, encoder: Encoder, horizon: int | None, use: RowU
         *_tail_remarks(data),
         *_horizon_remarks(data, horizon),
         *_precision_remarks(data, encoder),
+        *_input_remarks(data, encoder),
     ]
 
 
@@ -149,3 +151,25 @@ def _precision_remarks(data: Dataset, encoder: Encoder) -> list[str]:
         for name, e, s, bad in zip(data.reward_names, error, spread, lost, strict=True)
         if bad
     ]
+
+
+def _input_remarks(data: Dataset, encoder: Encoder) -> list[str]:
+    """Only inputs in the units of the data can lose anything: others are standardised first."""
+    remarks = []
+    for name, values, unit in (
+        ("observation", data.observations, encoder.observation_scale),
+        ("action", data.actions, encoder.action_scale),
+    ):
+        if values.ndim == 1 or values.dtype != np.float64 or np.any(unit != 1):
+            continue
+        spread = centre_and_scale(values)[1]
+        with np.errstate(over="ignore"):
+            error = np.abs(values - values.astype(np.float32)).max(axis=0)
+        varies = values.min(axis=0) < values.max(axis=0)
+        remarks += [
+            f"{name} {column}: single precision changes it by up to {error[column]:.3g}, which is "
+            f"{error[column] / spread[column]:.1%} of its standard deviation, and this model takes "
+            "it in its own units. Shift or rescale it, in the data and in the policy."
+            for column in np.flatnonzero((error > 1e-3 * spread) & varies)
+        ]
+    return remarks

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from fle.data import Dataset
+from fle.data.units import centre_and_scale
 from fle.errors import PolicyError
 from fle.policies.action_table import ActionTable
 
@@ -165,8 +166,8 @@ def _continuous(
     actions: np.ndarray,
     probabilities: np.ndarray,
 ) -> tuple[float, float]:
-    scale = np.maximum(data.actions[rows].std(axis=0), 1e-12)
-    logged, asked = data.actions[rows] / scale, actions / scale
+    centre, scale = centre_and_scale(data.actions[rows])
+    logged, asked = (data.actions[rows] - centre) / scale, (actions - centre) / scale
     fitted = data.observations[rows]
     if data.number_of_observations is not None:
         # States are codes, and the nearest to a code are its own rows, if there are enough.
@@ -203,16 +204,11 @@ def _kernel(differences: np.ndarray, width: float) -> np.ndarray:
     return np.exp(-0.5 * (differences**2).sum(axis=2) / width**2)
 
 
-def feature_scales(observations: np.ndarray) -> np.ndarray:
-    """Standard deviations (p,), with 1 for features that never change."""
-    scale = np.asarray(observations, dtype=np.float64).std(axis=0)
-    return np.where(scale > 0, scale, 1.0)
-
-
 def neighbours(fitted: np.ndarray, asked: np.ndarray, count: int) -> np.ndarray:
     """(q, k) rows of `fitted` nearest to each observation, features in standard deviations."""
-    scale = feature_scales(fitted)
-    fitted, asked, count = fitted / scale, asked / scale, min(count, len(fitted))
+    centre, scale = centre_and_scale(fitted)
+    fitted, asked = (fitted - centre) / scale, (asked - centre) / scale
+    count = min(count, len(fitted))
     if fitted.shape[1] > WIDE:
         return _neighbours_by_products(fitted, asked, count)
     from scipy.spatial import cKDTree
@@ -224,9 +220,11 @@ def neighbours(fitted: np.ndarray, asked: np.ndarray, count: int) -> np.ndarray:
 
 
 def _neighbours_by_products(fitted: np.ndarray, asked: np.ndarray, count: int) -> np.ndarray:
-    """All distances, from matrix products; the nearest rows come in no order."""
-    centre = fitted.mean(axis=0)
-    fitted, asked = (fitted - centre).astype(np.float32), (asked - centre).astype(np.float32)
+    """All distances, from matrix products; the nearest rows come in no order.
+
+    Features are centred, so that float32 will do.
+    """
+    fitted, asked = fitted.astype(np.float32), asked.astype(np.float32)
     # The square of the asked observation is the same for all rows.
     half_squares = 0.5 * (fitted**2).sum(axis=1)
     nearest = [

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from fle.data import Dataset
+from fle.data.units import centre_and_scale
 from fle.errors import PolicyError
 from fle.policies.action_table import ActionSpace, ActionTable, Array
-from fle.policies.coverage import feature_scales
 from fle.policies.kinds import Policy, Question, StatedPolicy, stated
 
 
@@ -231,9 +231,9 @@ def _nearest_rows(
 
     places = _features(data.observations, data.steps)
     wanted = _features(asked, steps)
-    scale = feature_scales(places)
+    centre, scale = centre_and_scale(places)
     distinct, group = np.unique(places, axis=0, return_inverse=True)
-    _, nearest = cKDTree(distinct / scale).query(wanted / scale)
+    _, nearest = cKDTree((distinct - centre) / scale).query((wanted - centre) / scale)
     rows = np.argsort(group.reshape(-1), kind="stable")
     sizes = np.bincount(group.reshape(-1))
     ends = np.cumsum(sizes)

@@ -232,9 +232,28 @@ def test_rounding_to_float32_is_reported_with_its_size(tmp_path, kind):
         np.array([1.7e9, 1.8e9, 1.75e9, 1.71e9, 1.72e9]) + 1 / 3,
     ],
 )
-def test_harmless_rounding_is_not_reported(values):
+def test_harmless_rounding_is_neither_done_nor_reported(values):
     data = read(log(**{"observation.x": values}))
-    np.testing.assert_array_equal(data.observations[:, 0], values.astype(np.float32))
+    np.testing.assert_array_equal(data.observations[:, 0], values)
+    whole = (values == values.astype(np.float32)).all()
+    assert data.observations.dtype == (np.float32 if whole else np.float64)
+
+
+def test_what_arrives_in_float32_stays_so():
+    """Next observations with more digits are not held against the rows that follow."""
+    values = np.array([0.1, 0.2, 0.3, 0.4, 0.5])
+    following = np.append(values[1:], 0.0)
+    columns = log(**{"observation.x": values.astype(np.float32), "observation.y": None})
+    data = read({**columns, "next_observation.x": following})
+    assert data.observations.dtype == data.next_observations.dtype == np.float32
+
+
+def test_initial_observations_keep_their_digits():
+    """Float32 moves in steps of 0.0625 at 1e6, though it holds the observations themselves."""
+    values = 1e6 + np.arange(5.0)
+    columns = log(**{"observation.x": values, "observation.y": None})
+    data = read({**columns, "initial_observations": np.array([[1e6 + 0.01]])})
+    assert data.initial_observations[0, 0] == 1e6 + 0.01
 
 
 def test_numbers_beyond_float32_stay_as_they_are():

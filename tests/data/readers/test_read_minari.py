@@ -236,7 +236,7 @@ def test_any_episodes_come_back(tmp_path, storage, logged):
     rewards = np.concatenate([episode["rewards"] for episode in logged])
     np.testing.assert_array_equal(data.rewards[:, 0], rewards)
     pairs = [(episode["observations"][:-1], episode["observations"][1:]) for episode in logged]
-    here, following = (np.concatenate(part).astype(np.float32) for part in zip(*pairs, strict=True))
+    here, following = (np.concatenate(part) for part in zip(*pairs, strict=True))
     np.testing.assert_array_equal(data.observations, here)
     np.testing.assert_array_equal(data.next_observations, following)
 

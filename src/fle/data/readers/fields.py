@@ -1,17 +1,25 @@
 """The columns of a table become the fields of a `Dataset`."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from fle.data.assembly import Assembled, assemble
 from fle.data.readers.columns import Columns, Source
 from fle.data.readers.names import Roles, reward_names
-from fle.data.readers.numbers import matrix, number_range, number_ranges, precision
+from fle.data.readers.numbers import (
+    fits_float32,
+    is_narrow,
+    matrix,
+    number_range,
+    number_ranges,
+    precision,
+)
 from fle.data.readers.shards import refuse_reused_episodes
 from fle.data.recorded import Recorded
 from fle.data.transitions import Array
-from fle.data.validation import episode_array, step_array
+from fle.data.validation import episode_array, numeric_array, step_array
 from fle.errors import DataError
 
 FIELDS = {
@@ -33,8 +41,8 @@ def assemble_table(source: Source, roles: Roles, number_of_actions: int | None) 
     warnings: list[str] = []
     recorded = _recorded(source.name, columns, roles)
     count = _number_of_actions(source.name, recorded, number_of_actions)
-    states = _observations(columns, roles, warnings)
     try:
+        states = _observations(columns, roles, source.initial_observations, warnings)
         rewards = _rewards(columns, roles)
         episodes, order = _episodes_and_order(columns, roles)
         return assemble(
@@ -54,6 +62,7 @@ def assemble_table(source: Source, roles: Roles, number_of_actions: int | None) 
             reward_names=_reward_names(roles, rewards),
             recorded=recorded,
             earlier_warnings=warnings,
+            earlier_notes=roles.notes,
             # Several columns were copied into a matrix; one may be the caller's own array.
             ours=len(roles.columns["observation"]) > 1,
         )
@@ -61,7 +70,9 @@ def assemble_table(source: Source, roles: Roles, number_of_actions: int | None) 
         raise DataError(_with_names(str(error), columns, roles)) from error
 
 
-def _observations(columns: Columns, roles: Roles, warnings: list[str]) -> dict[str, Array]:
+def _observations(
+    columns: Columns, roles: Roles, initial: Any | None, warnings: list[str]
+) -> dict[str, Array]:
     """Observations and next observations in one precision; one integer column is a state."""
     groups = {
         role: roles.columns[role]
@@ -75,6 +86,11 @@ def _observations(columns: Columns, roles: Roles, warnings: list[str]) -> dict[s
         return {role: columns.whole(group[0]) for role, group in groups.items()}
     names = [name for group in groups.values() for name in group]
     dtype = precision(columns, names, warnings)
+    if all(is_narrow(columns.blocks[name][0].dtype) for name in groups["observation"]):
+        # Next observations with more digits would all differ from the rows that follow.
+        dtype = np.float32
+    elif initial is not None and not fits_float32(numeric_array("initial_observations", initial)):
+        dtype = np.float64
     return {role: matrix(columns, group, dtype) for role, group in groups.items()}
 
 

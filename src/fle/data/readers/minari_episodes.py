@@ -14,6 +14,8 @@ from fle.data.transitions import Array
 from fle.errors import DataError
 
 ROW_ARRAYS = ("rewards", "terminations", "truncations")
+# How Minari writes the number of an entry of a Tuple.
+INDEX = "_index_"
 
 
 def holds_episodes(path: Path) -> bool:
@@ -92,10 +94,9 @@ def _joined(
         if chosen is not None:
             raise DataError(f"{source} is one array without entries; leave out observation=")
         return entries[""]
-    plain = {
-        name.replace("_index_", "").replace("/", "."): array for name, array in entries.items()
-    }
-    names = chosen if chosen is not None else sorted(plain, key=lambda name: _rank(name, order))
+    plain = {name.replace(INDEX, "").replace("/", "."): array for name, array in entries.items()}
+    ranks = {name: _rank(entry, order) for name, entry in zip(plain, entries, strict=True)}
+    names = chosen if chosen is not None else sorted(plain, key=ranks.__getitem__)
     unknown = [name for name in names if name not in plain]
     if unknown:
         raise DataError(f"{source} has no entry {unknown[0]!r}; it has {', '.join(plain)}")
@@ -104,6 +105,13 @@ def _joined(
     return np.concatenate([plain[name].reshape(len(plain[name]), -1) for name in names], axis=1)
 
 
-def _rank(name: str, order: Sequence[str]) -> tuple[int, str]:
-    top = name.partition(".")[0]
-    return (order.index(top) if top in order else len(order), name)
+def _rank(entry: str, order: Sequence[str]) -> tuple[int, list[tuple[int, str]]]:
+    """By the order of the space; entries of a Tuple by their numbers: 10 comes after 9."""
+    parts = entry.replace("/", ".").split(".")
+    numbers = [part.removeprefix(INDEX) if part.startswith(INDEX) else "" for part in parts]
+    first = order.index(parts[0]) if parts[0] in order else len(order)
+    keys = [
+        (int(number) if number.isdigit() else -1, part)
+        for number, part in zip(numbers, parts, strict=True)
+    ]
+    return first, keys

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
+from fle.data.readers.vectors import Vector, between, by_number, in_order, joined, whole
 from fle.errors import DataError
 
 Names: TypeAlias = str | Sequence[str]
@@ -33,11 +34,15 @@ SHORTEST_MISSPELT = 6
 
 @dataclass(frozen=True)
 class Roles:
-    """The columns of each part; `alone` are the parts mapped to one column by its full name."""
+    """The columns of each part; `alone` are the parts mapped to one column by its full name.
+
+    notes: what a user should know of how they were found.
+    """
 
     columns: Mapping[str, tuple[str, ...]]
     probabilities: Mapping[str, tuple[str, ...]]
     alone: frozenset[str]
+    notes: tuple[str, ...]
 
     def all(self) -> list[str]:
         """Every column that is needed, each once."""
@@ -52,15 +57,21 @@ def find_roles(
     probability: Names | Mapping[str, Names] | None,
 ) -> Roles:
     """The columns of every part, or an error with the nearest names."""
-    columns: dict[str, tuple[str, ...]] = {}
+    vectors: dict[str, Vector] = {}
+    notes: list[str] = []
     for role in KNOWN:
         pattern = mapped.get(role)
         if pattern is not None:
-            columns[role] = _match(source, role, pattern, names)
+            vectors[role] = _match(source, role, pattern, names, notes)
         else:
-            found = _recognise(source, role, names)
-            if found:
-                columns[role] = found
+            found = _recognise(source, role, names, notes)
+            if found.columns:
+                vectors[role] = found
+    policies = _probabilities(source, names, probability, notes)
+    if "next_probability" in vectors:
+        vectors["next_probability"] = _by_action(source, vectors["next_probability"], notes)
+    columns = {role: vector.columns for role, vector in vectors.items()}
+    for role in KNOWN:
         if role in REQUIRED and role not in columns:
             raise DataError(
                 f"{source}: no {role} column; expected {role!r} or '{role}.*'"
@@ -75,10 +86,11 @@ def find_roles(
     _refuse_two_parts(source, columns)
     alone = {
         role
-        for role, found in columns.items()
-        if found[0] == mapped.get(role) or (mapped.get(role) is None and found[0] in KNOWN[role])
+        for role, group in columns.items()
+        if group[0] == mapped.get(role) or (mapped.get(role) is None and group[0] in KNOWN[role])
     }
-    return Roles(columns, _probabilities(source, names, probability), frozenset(alone))
+    probabilities = {policy: vector.columns for policy, vector in policies.items()}
+    return Roles(columns, probabilities, frozenset(alone), tuple(notes))
 
 
 def reward_names(roles: Roles) -> tuple[str, ...]:
@@ -86,7 +98,7 @@ def reward_names(roles: Roles) -> tuple[str, ...]:
     return tuple(name.removeprefix("reward.") for name in roles.columns["reward"])
 
 
-def _recognise(source: str, role: str, names: Sequence[str]) -> tuple[str, ...]:
+def _recognise(source: str, role: str, names: Sequence[str], notes: list[str]) -> Vector:
     single = [name for name in KNOWN[role] if name in names]
     group = [name for name in names if role in GROUPS and name.startswith(f"{role}.")]
     if len(single) + bool(group) > 1:
@@ -95,56 +107,77 @@ def _recognise(source: str, role: str, names: Sequence[str]) -> tuple[str, ...]:
             f"{source}: {both[0]!r} and {both[1]!r} could both be the {role};"
             f" say which with {role}=..."
         )
-    return tuple(single or group)
+    if single:
+        return whole(single[0], role)
+    return in_order(source, role, 0, _suffixes(group, f"{role}."), notes)
 
 
-def _match(source: str, role: str, pattern: Names, names: Sequence[str]) -> tuple[str, ...]:
+def _match(
+    source: str, role: str, pattern: Names, names: Sequence[str], notes: list[str]
+) -> Vector:
     """Columns by full name, by a pattern with * or ?, or by a prefix."""
-    found: list[str] = []
-    for part in [pattern] if isinstance(pattern, str) else list(pattern):
+    found: list[Vector] = []
+    for number, part in enumerate([pattern] if isinstance(pattern, str) else pattern):
         if not isinstance(part, str):
             raise DataError(f"{role}: expected the name of a column, got {part!r}")
-        matches = [name for name in names if name == part]
-        matches = matches or [name for name in names if fnmatchcase(name, part)]
-        matches = matches or [name for name in names if name.startswith(f"{part}.")]
+        if part in names:
+            found.append(whole(part, role))
+            continue
+        matches = {name: between(name, part) for name in names if fnmatchcase(name, part)}
+        matches = matches or _suffixes(names, f"{part}.")
         if not matches and part.endswith((".", "_", "-", "/")):
-            matches = [name for name in names if name.startswith(part)]
+            matches = _suffixes(names, part)
         if not matches:
             raise DataError(
                 f"{source}: no column {part!r} for {role}{_nearest(part, names)}."
                 f" It has {_listed(names)}"
             )
-        found += matches
-    if len(set(found)) < len(found) or not found:
+        found.append(in_order(source, role, number, matches, notes))
+    vector = joined(found)
+    if len(set(vector.columns)) < len(vector.columns) or not vector.columns:
         raise DataError(f"{source}: {role}={pattern!r} names a column twice, or none")
-    return tuple(found)
+    return vector
+
+
+def _suffixes(names: Sequence[str], prefix: str) -> dict[str, str]:
+    return {name: name.removeprefix(prefix) for name in names if name.startswith(prefix)}
 
 
 def _probabilities(
-    source: str, names: Sequence[str], given: Names | Mapping[str, Names] | None
-) -> dict[str, tuple[str, ...]]:
+    source: str,
+    names: Sequence[str],
+    given: Names | Mapping[str, Names] | None,
+    notes: list[str],
+) -> dict[str, Vector]:
     if given is None:
-        found = tuple(name for name in names if name.startswith("probability."))
-        return {"probability": _by_action(source, found)} if found else {}
+        found = in_order(source, "probability", 0, _suffixes(names, "probability."), notes)
+        return {"probability": _by_action(source, found, notes)} if found.columns else {}
     policies = given if isinstance(given, Mapping) else {"probability": given}
     return {
-        policy: _by_action(source, _match(source, "probability", pattern, names))
+        policy: _by_action(source, _match(source, "probability", pattern, names, notes), notes)
         for policy, pattern in policies.items()
     }
 
 
-def _by_action(source: str, found: tuple[str, ...]) -> tuple[str, ...]:
+def _by_action(source: str, found: Vector, notes: list[str]) -> Vector:
     """Columns that end in the code of an action, in the order of the codes."""
-    codes = [name.rpartition(".")[2].rpartition("_")[2] for name in found]
-    if len(found) == 1 or not all(code.isascii() and code.isdigit() for code in codes):
+    columns = found.columns
+    codes = [name.rpartition(".")[2].rpartition("_")[2] for name in columns]
+    if len(columns) == 1 or not all(code.isascii() and code.isdigit() for code in codes):
         return found
-    by_code = {int(code): name for code, name in zip(codes, found, strict=True)}
-    if sorted(by_code) != list(range(len(found))):
+    place_of = {int(code): place for place, code in enumerate(codes)}
+    if sorted(place_of) != list(range(len(columns))):
         raise DataError(
             f"{source}: the probability columns end in {', '.join(codes)};"
-            f" expected the actions 0 to {len(found) - 1}, one column each"
+            f" expected the actions 0 to {len(columns) - 1}, one column each"
         )
-    return tuple(by_code[code] for code in range(len(found)))
+    places = [place_of[code] for code in range(len(columns))]
+    ordered = Vector(
+        tuple(columns[place] for place in places), tuple(found.keys[place] for place in places)
+    )
+    if ordered != found:
+        notes.append(by_number("probability", ordered.columns))
+    return ordered
 
 
 def _refuse_misspelt(

@@ -1,7 +1,8 @@
-"""Columns become float32 matrices, unless that would lose too much."""
+"""Columns become matrices, of float32 where that loses nothing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from fle.errors import DataError
 
 # Rounding may move a value by this share of its column's range before a warning is due.
 LOSS_TOLERANCE = 1e-4
+FIRST_ROWS = 1_000
 SMALLEST_ID, LARGEST_ID = -(2**31), 2**31 - 1
 
 
@@ -50,10 +52,15 @@ def number_ranges(columns: Columns, names: Sequence[str]) -> list[Range]:
 
 
 def precision(columns: Columns, names: Sequence[str], warnings: list[str]) -> type[np.floating]:
-    """float32, or float64 where rounding would spoil a column; then a warning says how much."""
+    """float32, or float64 where anything would be lost: units and offsets are the user's.
+
+    A warning says how much a policy that computes in float32 will not see.
+    """
     needed: type[np.floating] = np.float32
     for name, bounds in zip(names, number_ranges(columns, names), strict=True):
-        if columns.blocks[name][0].dtype.itemsize <= 4 and bounds.low.dtype.kind == "f":
+        if needed is np.float32 and not all(map(fits_float32, columns.blocks[name])):
+            needed = np.float64
+        if is_narrow(columns.blocks[name][0].dtype):
             continue
         low, high = bounds.low.astype(np.float64), bounds.high.astype(np.float64)
         allowed = LOSS_TOLERANCE * (high - low)
@@ -66,11 +73,27 @@ def precision(columns: Columns, names: Sequence[str], warnings: list[str]) -> ty
             share = float(np.ravel(worst)[entry] / max(np.ravel(high - low)[entry], 1e-300))
             warnings.append(
                 f"column {name!r} loses up to {np.ravel(worst)[entry]:.3g} in float32,"
-                f" {share:.2g} of its range; it is kept in float64, but models and most policies"
-                " work in float32: subtract an offset, or rescale it"
+                f" {share:.2g} of its range; it is kept in float64, but most policies work in"
+                " float32: subtract an offset, or rescale it, there and here"
             )
-            needed = np.float64
     return needed
+
+
+def is_narrow(dtype: np.dtype[Any]) -> bool:
+    """Whether float32 holds all that the type can: floats as short, integers of 16 bits."""
+    return dtype.itemsize <= (4 if dtype.kind == "f" else 2)
+
+
+def fits_float32(values: Array) -> bool:
+    """Whether float32 holds every value exactly."""
+    if is_narrow(values.dtype):
+        return True
+    # The first rows tell most columns, without looking at all.
+    for part in (values[:FIRST_ROWS], values[FIRST_ROWS:]):
+        with np.errstate(over="ignore"):
+            if (part.astype(np.float32).astype(np.float64) != part).any():
+                return False
+    return True
 
 
 def matrix(columns: Columns, names: Sequence[str], dtype: type[np.floating]) -> Array:
