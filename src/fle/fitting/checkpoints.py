@@ -12,8 +12,8 @@ import numpy as np
 from fle.errors import FLEError
 from fle.files import make_directory, remove_leftovers, write_atomically
 from fle.fitting.encoding import Fitted
-from fle.fitting.optimiser import OptimiserState, initial_state
 from fle.fitting.measurement import StageRecord
+from fle.fitting.optimiser import OptimiserState, initial_state
 from fle.fitting.tensor_files import (
     DamagedFileError,
     array_leaves,

@@ -226,7 +226,9 @@ def compare(
     for place, (name, planned) in enumerate(plans.items()):
         if name in refused:
             continue
-        folder = out[name] if isinstance(out, Mapping) else None if out is None else Path(out) / name
+        folder = (
+            out[name] if isinstance(out, Mapping) else None if out is None else Path(out) / name
+        )
         evaluations[name] = planned.carry_out(
             anyway=anyway, progress=progress, out=folder, resume=resume
         )

@@ -13,7 +13,7 @@ from fle.recipe import Resolved
 # A training step takes about this many times its bare matrix products (`benchmarks/step_time.py`),
 # and a fit this many seconds to compile.
 STEP_OVER_PRODUCTS, COMPILATION = 3.0, 6.0
-SIDE, REPETITIONS = 128, 20
+SIDE, REPETITIONS = 64, 200
 
 
 class Cost(NamedTuple):
@@ -31,9 +31,7 @@ class Cost(NamedTuple):
         )
 
 
-def expected_cost(
-    spec: ModelSpec, recipe: Resolved, sizes: Sizes, stages: int, rows: int
-) -> Cost:
+def expected_cost(spec: ModelSpec, recipe: Resolved, sizes: Sizes, stages: int, rows: int) -> Cost:
     """From the widths of the networks and the speed of a matrix product here.
 
     A step has two products backward for one forward, and one at the next inputs.
@@ -63,7 +61,7 @@ def _parameters(spec: ModelSpec, sizes: Sizes) -> int:
 
 @cache
 def _speed() -> float:
-    """Operations a second of small matrix products, the fastest of a few."""
+    """Operations a second of matrix products of a step's size, which one core does alone."""
     left = np.ones((SIDE, SIDE), np.float32)
     best = np.inf
     for _ in range(REPETITIONS):

@@ -223,9 +223,7 @@ class Loop:
     ) -> float:
         """Measured as on held-out rows, so that the two can be compared."""
         places = np.linspace(0, stage.rows.size - 1, MEASURED_ROWS).astype(int)
-        return self.measurement.held_out_loss(
-            stage, previous, fitted, stage.rows[places], random
-        )
+        return self.measurement.held_out_loss(stage, previous, fitted, stage.rows[places], random)
 
     def _frame(self, number: int, previous: Fitted, random: Randomness) -> Frame:
         """Standardise by the stage's targets, unless they hardly moved and none is out of reach."""

@@ -1,4 +1,4 @@
-"""What a row's targets are: the Bellman update, one step along the log and then the previous fit."""
+"""What a row's targets are: one step along the log, and then what the previous fit says."""
 
 from collections.abc import Callable
 from functools import partial

@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 
 from fle.data import Dataset
 from fle.errors import FLEError
-from fle.fitting import Evaluation
 from fle.files import write_atomically
+from fle.fitting import Evaluation
 from fle.report import wording
 from fle.report.chart_parts import altair_or_error
 from fle.report.charts import page_charts

@@ -18,7 +18,7 @@ from fle.recipe import Resolved
 
 
 class LinearQuadraticLaw(Density):
-    """p(z | x, a) = N(z; theta . phi(x, a), v) with phi all products of two coordinates of (x, a)."""
+    """p(z | x, a) = N(z; theta . phi(x, a), v), phi all products of two coordinates of (x, a)."""
 
     coefficients: Float[Array, " features"]
     variance: Float[Array, ""]
