@@ -1,6 +1,7 @@
 """The columns of a table become the fields of a `Dataset`."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,7 @@ def assemble_table(source: Source, roles: Roles, number_of_actions: int | None) 
             reward_names=_reward_names(roles, rewards),
             recorded=recorded,
             earlier_warnings=warnings,
-            earlier_notes=roles.notes,
+            earlier_notes=(*roles.notes, *_initial_notes(source, roles)),
             # Several columns were copied into a matrix; one may be the caller's own array.
             ours=len(roles.columns["observation"]) > 1,
         )
@@ -84,6 +85,7 @@ def _observations(
         for group in groups.values():
             number_range(columns, group[0])
         return {role: columns.whole(group[0]) for role, group in groups.items()}
+    _require_widths(columns, groups)
     names = [name for group in groups.values() for name in group]
     dtype = precision(columns, names, warnings)
     if all(is_narrow(columns.blocks[name][0].dtype) for name in groups["observation"]):
@@ -92,6 +94,30 @@ def _observations(
     elif initial is not None and not fits_float32(numeric_array("initial_observations", initial)):
         dtype = np.float64
     return {role: matrix(columns, group, dtype) for role, group in groups.items()}
+
+
+def _require_widths(columns: Columns, groups: Mapping[str, Sequence[str]]) -> None:
+    """Lists of different lengths would move all columns after them."""
+    following = groups.get("next_observation", ())
+    if len(following) != len(groups["observation"]):
+        return
+    for here, after in zip(groups["observation"], following, strict=True):
+        widths = [math.prod(columns.blocks[name][0].shape[1:]) for name in (here, after)]
+        if widths[0] != widths[1]:
+            raise DataError(
+                f"observations: column {here!r} has width {widths[0]} but {after!r} has"
+                f" width {widths[1]}; expected the same width"
+            )
+
+
+def _initial_notes(source: Source, roles: Roles) -> Sequence[str]:
+    names = roles.columns["observation"]
+    if source.initial_observations is None or len(names) == 1:
+        return ()
+    return (
+        "initial_observations has no names; its columns are taken to be"
+        f" {', '.join(map(repr, names))}",
+    )
 
 
 def _actions(columns: Columns, roles: Roles, count: int | None, warnings: list[str]) -> Array:

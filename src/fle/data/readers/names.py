@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
-from fle.data.readers.vectors import Vector, between, by_number, in_order, joined, whole
+from fle.data.readers.vectors import (
+    BY_ROLE,
+    Vector,
+    between,
+    by_number,
+    in_order,
+    joined,
+    paired,
+    whole,
+)
 from fle.errors import DataError
 
 Names: TypeAlias = str | Sequence[str]
@@ -68,8 +77,7 @@ def find_roles(
             if found.columns:
                 vectors[role] = found
     policies = _probabilities(source, names, probability, notes)
-    if "next_probability" in vectors:
-        vectors["next_probability"] = _by_action(source, vectors["next_probability"], notes)
+    _pair_all(source, vectors, policies, notes)
     columns = {role: vector.columns for role, vector in vectors.items()}
     for role in KNOWN:
         if role in REQUIRED and role not in columns:
@@ -159,6 +167,40 @@ def _probabilities(
     }
 
 
+def _pair_all(
+    source: str, vectors: dict[str, Vector], policies: dict[str, Vector], notes: list[str]
+) -> None:
+    """Bring columns that stand beside others into their order."""
+    if "observation" in vectors and "next_observation" in vectors:
+        vectors["next_observation"] = paired(
+            source,
+            ("observation", vectors["observation"]),
+            ("next_observation", vectors["next_observation"]),
+            notes,
+        )
+    if not policies:
+        return
+    first, *others = policies
+    if "next_probability" in vectors:
+        following = _by_action(source, vectors["next_probability"], notes)
+        vectors["next_probability"] = _like_policy(
+            source, (first, policies[first]), ("next_probability", following), notes
+        )
+    for name in others:
+        policies[name] = _like_policy(
+            source, (first, policies[first]), (name, policies[name]), notes
+        )
+
+
+def _like_policy(
+    source: str, first: tuple[str, Vector], other: tuple[str, Vector], notes: list[str]
+) -> Vector:
+    """Actions in the order of the first policy; a list of the user's own is in order already."""
+    if None in first[1].keys or None in other[1].keys:
+        return other[1]
+    return paired(source, first, other, notes)
+
+
 def _by_action(source: str, found: Vector, notes: list[str]) -> Vector:
     """Columns that end in the code of an action, in the order of the codes."""
     columns = found.columns
@@ -171,13 +213,10 @@ def _by_action(source: str, found: Vector, notes: list[str]) -> Vector:
             f"{source}: the probability columns end in {', '.join(codes)};"
             f" expected the actions 0 to {len(columns) - 1}, one column each"
         )
-    places = [place_of[code] for code in range(len(columns))]
-    ordered = Vector(
-        tuple(columns[place] for place in places), tuple(found.keys[place] for place in places)
-    )
-    if ordered != found:
-        notes.append(by_number("probability", ordered.columns))
-    return ordered
+    ordered = tuple(columns[place_of[code]] for code in range(len(columns)))
+    if ordered != columns:
+        notes.append(by_number("probability", ordered))
+    return Vector(ordered, tuple((BY_ROLE, code) for code in range(len(columns))))
 
 
 def _refuse_misspelt(

@@ -44,9 +44,11 @@ def read(
             Parquet or CSV shards; a Minari data set by id or folder; a pandas or polars frame, an
             Arrow table, or a mapping of arrays.
         observation, action, reward, next_observation: the columns, if they are not called so. One
-            name, several, a pattern such as `obs_*`, or a prefix. Several rewards make a vector
-            return. An integer column alone is a discrete observation or action. For Minari,
-            `observation` picks entries of a Dict observation.
+            name, several, a pattern such as `obs_*`, or a prefix. Numbered columns are put in the
+            order of their numbers, unless they are listed by full names, and next observations
+            are paired with observations by name. Several rewards make a vector return. An integer
+            column alone is a discrete observation or action. For Minari, `observation` picks
+            entries of a Dict observation.
         episode, step, terminated, truncated: one column each. `step` only puts the rows of an
             episode in order; if the problem depends on time, use `with_steps()` of the result.
         weight: the column of row weights; none is looked for unless it is named here.
