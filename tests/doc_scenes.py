@@ -21,7 +21,7 @@ LENGTHS = (3, 2)
 SHORT = {
     "evaluate": {
         "model": fle.Gaussian(std=1.0, hidden=()),
-        "training": fle.Training(steps=10, batch_size=50, weight_decay=0.0),
+        "recipe": fle.Recipe(steps=10, batch_size=50, weight_decay=0.0),
     },
 }
 SHORT_DISCOUNTED = {"stages": 2}

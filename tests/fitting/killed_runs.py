@@ -69,7 +69,7 @@ def by_command(out):
         "5",
     ]
     words += ["--model", "gaussian", "--hyperparameter", "hidden=[]"]
-    words += ["--training", "steps=40", "--training", "batch_size=50", "--out", out, "--json"]
+    words += ["--recipe", "steps=40", "--recipe", "batch_size=50", "--out", out, "--json"]
     if main(words) != 0:
         raise SystemExit("the command failed")
 
@@ -86,8 +86,8 @@ def by_call(out):
         gamma=0.8,
         stages=6,
         model=fle.Gaussian(hidden=(8,)),
-        training=fle.Training(
-            steps=40, batch_size=50, weight_decay=0.03, decay="fit", frame_tolerance=0.1
+        recipe=fle.Recipe(
+            steps=40, batch_size=50, weight_decay=0.03, schedule="fit", frame_tolerance=0.1
         ),
         out=out,
         seed=5,

@@ -5,12 +5,12 @@ import numpy as np
 import fle
 
 ROWS = 4000
-QUICK = fle.Training(
+QUICK = fle.Recipe(
     steps=1000, batch_size=250, learning_rate=1e-2, weight_decay=0.0, draws=4, start="fresh"
 )
 # A linear model of one-hot states and actions: fitted Q evaluation, cheap to compile.
 TABLE = fle.Gaussian(std=1.0, hidden=())
-TABLE_TRAINING = fle.Training(steps=300, batch_size=200, learning_rate=0.05, weight_decay=0.0)
+TABLE_TRAINING = fle.Recipe(steps=300, batch_size=200, learning_rate=0.05, weight_decay=0.0)
 GMM = fle.GMM(hidden=(32, 32))
 
 

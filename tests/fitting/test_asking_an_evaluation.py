@@ -20,7 +20,7 @@ def cart():
 
 @pytest.fixture(scope="module")
 def ring():
-    return fle.evaluate(cycle(), [1.0], gamma=0.5, stages=8, model=TABLE, training=TABLE_TRAINING)
+    return fle.evaluate(cycle(), [1.0], gamma=0.5, stages=8, model=TABLE, recipe=TABLE_TRAINING)
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def two_rewards():
     """The second reward is the first plus independent noise: N(0, [[1, 1], [1, 2]])."""
     first, noise = np.random.default_rng(0).standard_normal((2, 4000))
     data = bandit(np.stack([first, first + noise], axis=1), reward_names=("speed", "energy"))
-    return fle.evaluate(data, [1.0], horizon=1, model=GMM, training=QUICK)
+    return fle.evaluate(data, [1.0], horizon=1, model=GMM, recipe=QUICK)
 
 
 def test_one_observation_and_action(cart):
@@ -152,6 +152,6 @@ def test_returns_are_the_law_under_the_policy_from_the_start():
         truncations=np.zeros(2000, bool),
         initial_observations=[0, 0, 0, 1],
     )
-    result = fle.evaluate(data, [0.75, 0.25], horizon=1, model=TABLE, training=TABLE_TRAINING)
+    result = fle.evaluate(data, [0.75, 0.25], horizon=1, model=TABLE, recipe=TABLE_TRAINING)
     # 8 / 4 + 4 / 4 = 3; the draws have std below 10.
     assert result.returns.mean() == pytest.approx(3.0, abs=0.05 + 5 * 10 / np.sqrt(1e5))

@@ -3,7 +3,7 @@ import pytest
 from quick_fits import bandit
 
 import fle
-from fle.fitting.choosing import MODELS, chosen_model
+from fle.fitting.plan import _chosen_model as chosen_model
 
 
 def data(rows, rewards):
@@ -15,7 +15,7 @@ def data(rows, rewards):
     ("rows", "rewards", "expected", "reason"),
     [
         (100, 1, fle.GMM, "scalar returns"),
-        (5_000, 3, fle.Autoregressive, "joint law of 3 coordinates"),
+        (5_000, 3, fle.Autoregressive, "joint distribution of 3 coordinates"),
         (4_999, 3, fle.GMM, "4,999 rows are few"),
     ],
 )
@@ -27,7 +27,9 @@ def test_auto_goes_by_dimension_and_rows(rows, rewards, expected, reason):
     assert reason in note
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [n for n in fle.models.names() if n not in ("linear-quadratic", "reward-mixture")]
+)
 def test_each_name_gives_its_model(name):
     assert chosen_model(name, data(10, 1), []).name == name
 
@@ -40,6 +42,12 @@ def test_discrete_rewards_get_advice():
     notes = []
     chosen_model("categorical", few, notes)
     assert not notes
+
+
+@pytest.mark.parametrize("name", ["linear-quadratic", "reward-mixture"])
+def test_a_model_that_needs_hyperparameters_says_so(name):
+    with pytest.raises(fle.FLEError, match="needs hyperparameters"):
+        chosen_model(name, data(10, 1), [])
 
 
 def test_a_name_close_to_one():

@@ -7,11 +7,11 @@ from quick_fits import TABLE, TABLE_TRAINING, bandit, cycle
 import fle
 from fle.errors import DataError, FLEWarning, SettingsError
 
-BRIEF = fle.Training(steps=2, batch_size=20, weight_decay=0.0)
+BRIEF = fle.Recipe(steps=2, batch_size=20, weight_decay=0.0)
 
 
 def run(data=None, **settings):
-    settings = {"model": TABLE, "training": BRIEF, **settings}
+    settings = {"model": TABLE, "recipe": BRIEF, **settings}
     return fle.evaluate(cycle(100) if data is None else data, [1.0], **settings)
 
 
@@ -53,19 +53,24 @@ def test_errors_say_what_was_expected_and_what_came(settings, message):
         {"held_out": 0.0},
         {"held_out": 1.0},
         {"frame_tolerance": -1.0},
-        {"decay": "never"},
+        {"schedule": "never"},
+        {"learning_rate": float("inf")},
+        {"weight_decay": "some"},
+        {"steps": 2.5},
+        {"trend": 1},
+        {"scale_floor": -1.0},
         {"start": "again"},
     ],
     ids=str,
 )
-def test_training_settings_are_checked(settings):
+def test_settings_of_a_recipe_are_checked(settings):
     (name,) = settings
     with pytest.raises(SettingsError, match=f"{name} must be"):
-        fle.Training(**settings)
+        fle.Recipe(**settings)
 
 
 def test_gamma_with_a_horizon_is_stated_and_used():
-    result = run(horizon=3, gamma=0.9, training=TABLE_TRAINING)
+    result = run(horizon=3, gamma=0.9, recipe=TABLE_TRAINING)
     assert "returns are discounted by 0.9 and end after 3 steps" in result.notes
     # 1 + 0.9 + 0.81. Five rows are held out, at most one in ten of a state's, each 0.1 off: 0.03.
     # 0.02 for the fit, and 5 standard errors of 100,000 draws.
@@ -99,9 +104,9 @@ def test_gamma_zero_is_one_stage():
     assert "gamma = 0: the return is the reward, one stage" in result.notes
     assert len(result.records) == 1
     # One fit, not a step towards a fixed point: as with a horizon of one step.
-    assert not result.encoder.sizes.discounted
-    assert run(gamma=0.1).encoder.sizes.discounted
-    assert fle.Training.discounted(1, cycle(100)) == fle.Training.finite_horizon()
+    one_step = fle.plan(cycle(100), [1.0], horizon=1, model=TABLE)
+    assert fle.plan(cycle(100), [1.0], gamma=0.0, model=TABLE).recipe == one_step.recipe
+    assert fle.plan(cycle(100), [1.0], gamma=0.1, model=TABLE).recipe != one_step.recipe
 
 
 def test_given_stages_are_used():
@@ -111,14 +116,14 @@ def test_given_stages_are_used():
 
 
 def test_automatic_model_is_named():
-    training = fle.Training(steps=1, batch_size=10, weight_decay=0.0)
-    result = fle.evaluate(cycle(100), [1.0], horizon=1, training=training)
+    recipe = fle.Recipe(steps=1, batch_size=10, weight_decay=0.0)
+    result = fle.evaluate(cycle(100), [1.0], horizon=1, recipe=recipe)
     assert isinstance(result.model, fle.GMM)
     assert any(note.startswith("model: GMM") for note in result.notes)
 
 
 def test_batch_is_capped_at_the_rows_there_are():
-    result = run(horizon=1, training=fle.Training(steps=2, batch_size=500, weight_decay=0.0))
+    result = run(horizon=1, recipe=fle.Recipe(steps=2, batch_size=500, weight_decay=0.0))
     assert "batch size 100: all rows there are" in result.notes
 
 

@@ -8,32 +8,32 @@ from quick_fits import TABLE, TABLE_TRAINING, cycle
 
 import fle
 from fle.errors import FLEWarning, TrainingError
-from fle.models.gaussian import GaussianModel
+from fle.models.families.gaussian import ExpectedLikelihood
+from fle.recipe import ONE_FIT
 
 TRACES = []
 
 
-class CountedModel(GaussianModel):
-    """A Gaussian that notes each time its loss is traced: Python runs only then."""
+class CountedObjective(ExpectedLikelihood):
+    """Notes each time its loss is traced: Python runs only then."""
 
-    def loss(self, inputs, target):
+    def loss(self, law, inputs, targets):
         TRACES.append(1)
-        return super().loss(inputs, target)
+        return super().loss(law, inputs, targets)
 
 
 @dataclass(frozen=True)
 class Counted(fle.Gaussian):
-    def build(self, sizes, generator):
-        model = super().build(sizes, generator)
-        return CountedModel(**vars(model))
+    def objective(self, recipe):
+        return CountedObjective()
 
 
 def traces(batch_size, **problem):
     """How often the loss was traced in one fit. Another batch size is another compilation."""
     TRACES.clear()
-    training = fle.Training(steps=4, batch_size=batch_size, weight_decay=0.0)
+    training = fle.Recipe(steps=4, batch_size=batch_size, weight_decay=0.0)
     spec = Counted(hidden=())
-    fle.evaluate(problem.pop("data", cycle(200)), [1.0], model=spec, training=training, **problem)
+    fle.evaluate(problem.pop("data", cycle(200)), [1.0], model=spec, recipe=training, **problem)
     return len(TRACES)
 
 
@@ -58,13 +58,13 @@ def test_one_compilation_whatever_the_number_of_stages():
 
 
 def small_fit(seed, **settings):
-    training = fle.Training(steps=20, batch_size=50, weight_decay=0.0)
+    training = fle.Recipe(steps=20, batch_size=50, weight_decay=0.0)
     data = cycle(200)
     noisy = np.random.default_rng(0).normal(size=(200, 1))
     object.__setattr__(data, "rewards", noisy)
     spec = fle.GMM(components=2, hidden=(4,))
     return fle.evaluate(
-        data, [1.0], horizon=2, model=spec, training=training, seed=seed, **settings
+        data, [1.0], horizon=2, model=spec, recipe=training, seed=seed, **settings
     )
 
 
@@ -102,7 +102,7 @@ def test_loss_that_is_not_a_number_stops_the_fit_and_names_the_stage():
             [1.0],
             horizon=3,
             model=TABLE,
-            training=training,
+            recipe=training,
             progress=Recorder(),
         )
     # The line of a progress bar is left in any case.
@@ -110,23 +110,25 @@ def test_loss_that_is_not_a_number_stops_the_fit_and_names_the_stage():
 
 
 def test_learning_rate_falls_over_a_stage_or_over_the_fit():
-    by_stage = fle.Training(steps=200, learning_rate=1.0)
+    by_stage = replace(ONE_FIT, steps=200, learning_rate=1.0)
     rates = by_stage.learning_rates(3, 5)
     # Warm-up over 100 steps times half a cosine: at step 100 of 200 that is 1/2.
     assert rates[100] == pytest.approx(0.5)
     assert rates[0] == pytest.approx(0.01)
     assert rates[-1] < 1e-3
     assert np.array_equal(rates, by_stage.learning_rates(0, 5))
-    over_fit = fle.Training(steps=200, learning_rate=1.0, decay="fit")
+    over_fit = replace(by_stage, schedule="fit")
     whole = np.concatenate([over_fit.learning_rates(stage, 5) for stage in range(5)])
     # Step 500 of 1000.
     assert whole[500] == pytest.approx(0.5)
     assert np.all(np.diff(whole[100:]) <= 0)
+    constant = replace(by_stage, schedule="constant")
+    assert np.all(constant.learning_rates(3, 5) == 1.0)
 
 
 def test_average_is_that_of_the_last_steps():
     # Four of eight steps: a running mean with weights 1, 1/2, 1/3, 1/4 from the fifth step on.
-    rates = fle.Training(steps=8, average=0.5).average_rates()
+    rates = replace(ONE_FIT, steps=8, average=0.5).average_rates()
     assert np.allclose(rates, [1, 1, 1, 1, 1, 1 / 2, 1 / 3, 1 / 4])
     value = 0.0
     for step, rate in enumerate(rates):
@@ -140,7 +142,7 @@ def test_constant_rewards_are_no_trouble(size):
     data = cycle(noise=0.0)
     object.__setattr__(data, "rewards", size * data.rewards)
     with pytest.warns(FLEWarning, match="point mass"):
-        result = fle.evaluate(data, [1.0], horizon=3, model=TABLE, training=TABLE_TRAINING)
+        result = fle.evaluate(data, [1.0], horizon=3, model=TABLE, recipe=TABLE_TRAINING)
     assert np.isfinite(result.returns.samples).all()
     # A constant's scale is a hundredth of its size, and 1 where it is 0: of that, 0.02 for the fit
     # and 5 standard errors of 100,000 draws.
@@ -171,7 +173,7 @@ def test_strong_decay_ends_where_rewards_can_no_longer_be_learned_by_heart():
         horizon=2,
         model=fle.GMM(components=3, hidden=(32, 32)),
         # Batches so large that noise drawn afresh is not learned by heart either.
-        training=fle.Training(steps=500, batch_size=500),
+        recipe=fle.Recipe(steps=500, batch_size=500),
         progress=None,
     )
     decays = [note.split(",")[0] for note in fit.notes if note.startswith("weight decay")]
@@ -185,19 +187,19 @@ def test_decay_goes_with_the_root_of_the_batch_and_spares_biases():
     rate, decay, steps = 1e-6, 1e4, 20
 
     def shrinkage(batch_size):
-        training = fle.Training(
+        training = fle.Recipe(
             steps=steps,
             batch_size=batch_size,
             learning_rate=rate,
             weight_decay=decay,
-            decay="fit",
+            schedule="fit",
             average=1 / steps,
         )
         start, end = (
-            fle.evaluate(data, [1.0], gamma=0.9, stages=1, model=spec, training=t).fits[0].model
+            fle.evaluate(data, [1.0], gamma=0.9, stages=1, model=spec, recipe=t).fits[0].law
             for t in (replace(training, weight_decay=0.0), training)
         )
-        total = training.learning_rates(0, 1).sum()
+        total = replace(ONE_FIT, **training.given).learning_rates(0, 1).sum()
         assert np.allclose(end.network.biases[0], start.network.biases[0], atol=1e-4)
         return -np.log(end.network.gates / start.network.gates).mean() / (total * decay)
 

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 import fle
-from fle.models.base import Sizes, Transition
+from fle.models.law import Sizes
+from fle.models.objectives import Transition
+from fle.recipe import ONE_FIT
 
 ROWS = 4000
-TRAINING = fle.Training(
+TRAINING = fle.Recipe(
     steps=300, batch_size=250, learning_rate=1e-2, weight_decay=0.0, draws=2, start="fresh"
 )
 
@@ -38,7 +40,7 @@ def test_returns_of_the_first_step_are_those_of_the_second():
         np.ones(1),
         horizon=2,
         model=fle.Autoregressive(components=8, hidden=(32, 32)),
-        training=TRAINING,
+        recipe=TRAINING,
         seed=0,
     )
     returns = result.returns.sample(20_000, seed=0)
@@ -60,7 +62,8 @@ def test_returns_of_the_first_step_are_those_of_the_second():
 )
 def test_a_target_depends_on_the_previous_model_alone(spec):
     sizes = Sizes(3, 2, 2, False, True)
-    previous, model = (spec.build(sizes, np.random.default_rng(seed)) for seed in (0, 1))
+    previous, model = (spec.build(sizes, ONE_FIT, np.random.default_rng(seed)) for seed in (0, 1))
+    objective = spec.objective(ONE_FIT)
     generator = np.random.default_rng(2)
     transition = Transition(
         inputs=jnp.zeros(5),
@@ -69,13 +72,13 @@ def test_a_target_depends_on_the_previous_model_alone(spec):
         next_observation=jnp.asarray(generator.standard_normal(3), jnp.float32),
         next_actions=jnp.eye(2),
         probabilities=jnp.asarray([0.3, 0.7]),
-        noise=jnp.asarray(generator.random(model.prepare_noise_size), jnp.float32),
+        noise=jnp.asarray(generator.random(objective.prepare_noise_size(model)), jnp.float32),
     )
-    uniforms = jnp.asarray(generator.random(model.target_noise_size), jnp.float32)
+    uniforms = jnp.asarray(generator.random(objective.target_noise_size(model)), jnp.float32)
 
     @eqx.filter_jit
     def target(by, of):
-        made = by.target(of, by.prepare(of, transition), uniforms, 3)
+        made = objective.target(by, of, objective.prepare(by, of, transition), uniforms, 3)
         return jnp.concatenate([jnp.ravel(part) for part in jax.tree.leaves(made)])
 
     np.testing.assert_array_equal(target(model, previous), target(previous, previous))

@@ -52,7 +52,7 @@ def nearest_pmf(samples, support):
 def finite_horizon(request):
     # 49 atoms: fine enough that a return is read off as the nearest whole number.
     spec = {"gmm": GMM, "categorical": fle.Categorical(atoms=49, hidden=(32, 32))}[request.param]
-    return fle.evaluate(DATA, POLICY, horizon=HORIZON, model=spec, training=QUICK)
+    return fle.evaluate(DATA, POLICY, horizon=HORIZON, model=spec, recipe=QUICK)
 
 
 def test_finite_horizon_law(finite_horizon):
@@ -108,7 +108,7 @@ def test_held_out_loss_is_in_the_units_of_the_rewards():
     noise = generator.standard_normal(ROWS)
     for std in (0.01, 100.0):
         data = fle.Dataset(**columns, rewards=std * noise)
-        (record,) = fle.evaluate(data, POLICY, gamma=0.0, model=NORMAL, training=QUICK).records
+        (record,) = fle.evaluate(data, POLICY, gamma=0.0, model=NORMAL, recipe=QUICK).records
         entropy = np.log(std * np.sqrt(2 * np.pi * np.e))
         assert abs(record.held_out_loss - entropy) < 5 * np.sqrt(0.5 / 200) + 0.03
 
@@ -118,8 +118,8 @@ def test_discounted_moments(spec):
     gamma = 0.7
     mean, variance = empirical_mdp().discounted_moments(POLICY, gamma)
     # As discounted fits are trained: one decay over all stages. 0.7^14 is below 0.01.
-    training = replace(QUICK, steps=500, decay="fit", frame_tolerance=0.1, start="previous")
-    result = fle.evaluate(DATA, POLICY, gamma=gamma, stages=14, model=spec, training=training)
+    training = replace(QUICK, steps=500, schedule="fit", frame_tolerance=0.1, start="previous")
+    result = fle.evaluate(DATA, POLICY, gamma=gamma, stages=14, model=spec, recipe=training)
     for state, action in [(0, 0), (1, 1), (2, 0), (3, 1)]:
         law, std = result.at(state, action), np.sqrt(variance[state, action])
         # The rows held out (5%, 25 of the 500 of a pair) and training, as above.
@@ -138,10 +138,9 @@ def test_rewards_that_are_all_zero_give_zero_at_every_stage():
         truncations=DATA.truncations,
         initial_observations=np.arange(4),
     )
-    training = replace(fle.Training.discounted(12, data), steps=50)
     small = fle.GMM(components=2, hidden=(4,))
     with pytest.warns(fle.FLEWarning, match="point mass"):
-        result = fle.evaluate(data, POLICY, gamma=0.9, stages=12, model=small, training=training)
+        result = fle.evaluate(data, POLICY, gamma=0.9, stages=12, model=small, recipe={"steps": 50})
     assert np.isfinite([record.loss for record in result.records]).all()
     assert np.abs(result.returns.samples).max() < 1e-5
     assert result.fits[-1].frame.scale[0] == pytest.approx(1e-6)

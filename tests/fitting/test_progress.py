@@ -7,7 +7,7 @@ import fle
 from fle.fitting import Silent, TerminalBar
 from fle.fitting.progress import default_progress
 
-TRAINING = fle.Training(steps=2, batch_size=20, weight_decay=0.0)
+TRAINING = fle.Recipe(steps=2, batch_size=20, weight_decay=0.0)
 
 
 class Recorder:
@@ -27,7 +27,7 @@ class Recorder:
 def test_progress_is_told_of_every_stage_in_order():
     recorder = Recorder()
     result = fle.evaluate(
-        cycle(100), [1.0], horizon=3, model=TABLE, training=TRAINING, progress=recorder
+        cycle(100), [1.0], horizon=3, model=TABLE, recipe=TRAINING, progress=recorder
     )
     losses = [record.held_out_loss for record in result.records]
     assert recorder.calls == [
@@ -38,7 +38,7 @@ def test_progress_is_told_of_every_stage_in_order():
 
 
 def test_nothing_is_printed_into_a_pipe(capfd):
-    fle.evaluate(cycle(100), [1.0], horizon=3, model=TABLE, training=TRAINING)
+    fle.evaluate(cycle(100), [1.0], horizon=3, model=TABLE, recipe=TRAINING)
     captured = capfd.readouterr()
     assert captured.out == captured.err == ""
 

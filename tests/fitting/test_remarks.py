@@ -9,7 +9,7 @@ from quick_fits import TABLE
 import fle
 from fle.fitting.remarks import tail_index
 
-QUICK = fle.Training(steps=10, batch_size=50, weight_decay=0.0)
+QUICK = fle.Recipe(steps=10, batch_size=50, weight_decay=0.0)
 
 
 def bandit(rewards: np.ndarray) -> fle.Dataset:
@@ -26,7 +26,7 @@ def bandit(rewards: np.ndarray) -> fle.Dataset:
 
 
 def evaluate(rewards: np.ndarray) -> fle.Evaluation:
-    return fle.evaluate(bandit(rewards), np.ones(1), horizon=1, model=TABLE, training=QUICK)
+    return fle.evaluate(bandit(rewards), np.ones(1), horizon=1, model=TABLE, recipe=QUICK)
 
 
 def test_returns_that_are_always_zero_are_a_point_mass():
@@ -50,9 +50,9 @@ def episodes_of(length: int, **changes: object) -> dict[str, object]:
 
 def test_an_end_that_time_decides_is_learned_by_step():
     data = fle.Dataset(**episodes_of(4))
-    training = fle.Training(steps=200, batch_size=50, weight_decay=0.0)
+    training = fle.Recipe(steps=200, batch_size=50, weight_decay=0.0)
     with pytest.warns(fle.FLEWarning, match="reward is 1 in every row: its return is a point mass"):
-        result = fle.evaluate(data, np.ones(1), horizon=4, model=TABLE, training=training)
+        result = fle.evaluate(data, np.ones(1), horizon=4, model=TABLE, recipe=training)
     assert any("terminates after 4 steps, which is the horizon" in note for note in result.notes)
     # Every return is 4; were rows used at all steps, a quarter of them would end at each.
     assert result.returns.mean() == pytest.approx(4, abs=0.1)
@@ -63,14 +63,14 @@ def test_an_end_that_time_decides_is_said_where_it_is_not_the_horizon():
     data = fle.Dataset(**episodes_of(4, rewards=rewards))
     for problem in ({"gamma": 0.5}, {"horizon": 3}, {"horizon": 4, "rows": "all"}):
         with pytest.warns(fle.FLEWarning, match="terminates after exactly 4 steps"):
-            fle.evaluate(data, np.ones(1), model=TABLE, training=QUICK, **problem)
+            fle.evaluate(data, np.ones(1), model=TABLE, recipe=QUICK, **problem)
     truncated = fle.Dataset(
         **episodes_of(4, rewards=rewards, terminations=np.zeros(200, bool)),
         truncations=np.arange(200) % 4 == 3,
         episodes=np.arange(200) // 4,
         next_observations=np.roll(data.observations, -1, axis=0),
     )
-    result = fle.evaluate(truncated, np.ones(1), horizon=4, model=TABLE, training=QUICK)
+    result = fle.evaluate(truncated, np.ones(1), horizon=4, model=TABLE, recipe=QUICK)
     assert not any("terminates after" in text for text in (*result.warnings, *result.notes))
 
 
@@ -82,15 +82,15 @@ def test_actions_that_were_never_logged_are_said_in_python_too(tmp_path):
         pytest.warns(fle.FLEWarning, match="too little for a headline number"),
     ):
         result = fle.evaluate(
-            data, [0.0, 1.0], horizon=1, model=TABLE, training=QUICK, out=tmp_path
+            data, [0.0, 1.0], horizon=1, model=TABLE, recipe=QUICK, out=tmp_path
         )
     assert not result.coverage.enough
     assert fle.load(tmp_path).coverage == result.coverage
-    covered = fle.evaluate(data, [1.0, 0.0], horizon=1, model=TABLE, training=QUICK)
+    covered = fle.evaluate(data, [1.0, 0.0], horizon=1, model=TABLE, recipe=QUICK)
     assert covered.coverage.share_unseen == 0
     assert (
         fle.evaluate(
-            data, fle.policies.Behaviour(), horizon=1, model=TABLE, training=QUICK
+            data, fle.policies.Behaviour(), horizon=1, model=TABLE, recipe=QUICK
         ).coverage
         is None
     )
@@ -108,12 +108,12 @@ def test_rows_learned_by_heart_are_said_with_both_losses():
         initial_observations=np.zeros((5, 20)),
     )
     small = fle.Gaussian(hidden=(64,))
-    training = fle.Training(steps=500, batch_size=100, weight_decay=0.0, held_out=0.2)
-    result = fle.evaluate(data, [1.0], horizon=1, model=small, training=training)
+    training = fle.Recipe(steps=500, batch_size=100, weight_decay=0.0, held_out=0.2)
+    result = fle.evaluate(data, [1.0], horizon=1, model=small, recipe=training)
     note = next(note for note in result.notes if "knows the rows it was trained on" in note)
     assert f"that of rows kept aside {result.records[-1].held_out_loss:.2f}" in note
     training = dataclasses.replace(training, weight_decay=30.0)
-    result = fle.evaluate(data, [1.0], horizon=1, model=small, training=training)
+    result = fle.evaluate(data, [1.0], horizon=1, model=small, recipe=training)
     assert not any("knows the rows" in note for note in result.notes)
 
 

@@ -11,10 +11,11 @@ import fle
 from fle.errors import FLEError, FLEWarning, SettingsError, TrainingError
 from fle.fitting import checkpoints
 from fle.fitting.provenance import current_versions
-from fle.fitting.run_directory import load
+from fle.fitting.runs import load
 from fle.fitting.tensor_files import array_leaves
+from fle.recipe import Resolved
 
-QUICK = fle.Training(steps=20, batch_size=50, weight_decay=0.0)
+QUICK = fle.Recipe(steps=20, batch_size=50, weight_decay=0.0)
 LINEAR = fle.Gaussian(hidden=())
 SMALL_GMM = fle.GMM(components=2, hidden=(4,))
 
@@ -48,7 +49,7 @@ def every_stage(monkeypatch):
 
 
 def evaluate(out=None, progress=None, data=None, **settings):
-    settings = {"model": LINEAR, "training": QUICK, "horizon": 4, "seed": 2, **settings}
+    settings = {"model": LINEAR, "recipe": QUICK, "horizon": 4, "seed": 2, **settings}
     data = cycle(200) if data is None else data
     return fle.evaluate(data, [1.0], out=out, progress=progress, **settings)
 
@@ -70,11 +71,11 @@ def assert_same(first, second):
     assert np.array_equal(first.returns.samples, second.returns.samples)
 
 
-ONE_OPTIMISER = replace(QUICK, decay="fit", frame_tolerance=0.1, weight_decay=0.03)
+ONE_OPTIMISER = replace(QUICK, schedule="fit", frame_tolerance=0.1, weight_decay=0.03)
 PROBLEMS = {
     "finite": {},
-    "weight decay is chosen": {"training": replace(QUICK, weight_decay=None), "data": cycle(400)},
-    "fresh starts": {"training": replace(QUICK, start="fresh")},
+    "weight decay is chosen": {"recipe": replace(QUICK, weight_decay="held-out"), "data": cycle(400)},
+    "fresh starts": {"recipe": replace(QUICK, start="fresh")},
     "rows of their own": {"rows": "split"},
     "weighted rows": {"data": cycle(200).with_weights(np.arange(200) % 3)},
     "discounted": {
@@ -82,7 +83,7 @@ PROBLEMS = {
         "gamma": 0.8,
         "stages": 7,
         "model": SMALL_GMM,
-        "training": ONE_OPTIMISER,
+        "recipe": ONE_OPTIMISER,
     },
 }
 
@@ -138,7 +139,7 @@ def test_a_finished_run_is_loaded(tmp_path):
     ("changes", "message"),
     [
         ({"seed": 3}, r"seed \(2 in the run, 3 now\)"),
-        ({"training": replace(QUICK, steps=21)}, r"training.steps \(20 in the run, 21 now\)"),
+        ({"recipe": replace(QUICK, steps=21)}, r"recipe.steps \(20 in the run, 21 now\)"),
         ({"model": fle.Gaussian(hidden=(), std=1.0)}, r"model.std \(None in the run, 1.0 now\)"),
         ({"horizon": 5}, r"horizon \(4 in the run, 5 now\)"),
         ({"data": cycle(200, noise=0.2)}, r"data \([0-9a-f]{12} in the run, [0-9a-f]{12} now\)"),
@@ -165,7 +166,7 @@ def test_another_policy_is_refused(tmp_path):
         terminations=np.ones(100, bool),
         truncations=np.zeros(100, bool),
     )
-    settings = {"horizon": 2, "model": LINEAR, "training": QUICK, "out": tmp_path}
+    settings = {"horizon": 2, "model": LINEAR, "recipe": QUICK, "out": tmp_path}
     fle.evaluate(data, [0.5, 0.5], **settings)
     with pytest.raises(SettingsError, match=r"another fingerprint: policy \("):
         fle.evaluate(data, [0.4, 0.6], **settings)
@@ -182,7 +183,7 @@ def test_other_versions_are_said(tmp_path, monkeypatch):
     interrupt(tmp_path, 2)
     versions = current_versions()
     # By its name in `sys.modules`: the package has a function of the name of this module.
-    module = sys.modules["fle.fitting.evaluate"]
+    module = sys.modules["fle.fitting.plan"]
     monkeypatch.setattr(module, "current_versions", lambda: versions | {"jax": "99.0"})
     with pytest.warns(FLEWarning, match=r"other versions \(jax .* is now 99.0\)"):
         resumed = evaluate(tmp_path)
@@ -243,18 +244,18 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
 def test_a_loss_that_is_not_a_number_keeps_the_last_good_stage(tmp_path, monkeypatch):
     """The third stage is poisoned; the second is on the disk even if no file was due."""
     monkeypatch.setattr(checkpoints, "SECONDS_BETWEEN", 1e6)
-    rates = fle.Training.learning_rates
+    rates = Resolved.learning_rates
     healthy = evaluate()
 
     def poisoned(self, stage, stages):
         return rates(self, stage, stages) * (np.float32(np.nan) if stage == 2 else 1)
 
-    monkeypatch.setattr(fle.Training, "learning_rates", poisoned)
+    monkeypatch.setattr(Resolved, "learning_rates", poisoned)
     with pytest.raises(TrainingError, match="stage 3 of 4"):
         evaluate(tmp_path)
     (kept,) = (tmp_path / "checkpoints").iterdir()
     assert kept.name == "stage-000002.safetensors"
-    monkeypatch.setattr(fle.Training, "learning_rates", rates)
+    monkeypatch.setattr(Resolved, "learning_rates", rates)
     progress = StopAfter()
     assert_same(healthy, evaluate(tmp_path, progress))
     assert progress.seen == [3, 4]

@@ -10,7 +10,7 @@ from fle.tasks import LQR
 
 POISON = 1e4
 GAUSSIAN = fle.Gaussian(hidden=(16,))
-GAUSSIAN_TRAINING = fle.Training(
+GAUSSIAN_TRAINING = fle.Recipe(
     steps=600, batch_size=200, learning_rate=1e-2, weight_decay=0.0, start="fresh"
 )
 
@@ -32,7 +32,7 @@ def two_steps(n=2000, **changes):
 
 
 def test_rows_with_steps_are_used_at_their_own_step_only():
-    result = fle.evaluate(two_steps(), [1.0], horizon=2, model=GAUSSIAN, training=GAUSSIAN_TRAINING)
+    result = fle.evaluate(two_steps(), [1.0], horizon=2, model=GAUSSIAN, recipe=GAUSSIAN_TRAINING)
     assert [record.step for record in result.records] == [1, 0]
     # Certain at step 1; at step 0 a coin of std 1/2 on top. 0.03 return scales are for the fit.
     assert result.at(0, 0, step=1).mean() == pytest.approx(10, abs=0.03)
@@ -46,7 +46,7 @@ def test_other_steps_cannot_spoil_a_step():
     rewards = np.where(data.steps == 0, data.rewards[:, 0], POISON)
     spoiled = two_steps()
     object.__setattr__(spoiled, "rewards", rewards[:, None])
-    result = fle.evaluate(spoiled, [1.0], horizon=1, model=GAUSSIAN, training=GAUSSIAN_TRAINING)
+    result = fle.evaluate(spoiled, [1.0], horizon=1, model=GAUSSIAN, recipe=GAUSSIAN_TRAINING)
     assert result.returns.mean() == pytest.approx(0.5, abs=0.05)
     assert result.returns.std() == pytest.approx(0.5, abs=0.05)
 
@@ -54,7 +54,7 @@ def test_other_steps_cannot_spoil_a_step():
 def test_all_rows_serve_every_stage_on_request():
     with pytest.warns(fle.FLEWarning, match="terminates after exactly 2 steps"):
         result = fle.evaluate(
-            two_steps(), [1.0], horizon=1, rows="all", model=GAUSSIAN, training=GAUSSIAN_TRAINING
+            two_steps(), [1.0], horizon=1, rows="all", model=GAUSSIAN, recipe=GAUSSIAN_TRAINING
         )
     # Half the rows earn 10, half 0.5 on average.
     assert result.returns.mean() == pytest.approx(5.25, abs=0.2)
@@ -93,7 +93,7 @@ def test_split_evaluates():
             horizon=2,
             rows="split",
             model=GAUSSIAN,
-            training=GAUSSIAN_TRAINING,
+            recipe=GAUSSIAN_TRAINING,
         )
     # Without steps a row may serve any stage: 5.25 a step, and half of the rows end there.
     # E = 5.25 + 0.5 * 5.25; five standard errors of 1500 rows of std 5 are 0.65.
@@ -106,7 +106,7 @@ def test_weight_zero_removes_a_row():
     bad = np.arange(2000) % 10 < 2
     rewards[bad] = POISON
     data = bandit(rewards, actions, weights=(~bad) * 1.0)
-    result = fle.evaluate(data, [0.5, 0.5], horizon=1, model=GAUSSIAN, training=GAUSSIAN_TRAINING)
+    result = fle.evaluate(data, [0.5, 0.5], horizon=1, model=GAUSSIAN, recipe=GAUSSIAN_TRAINING)
     # Rewards 0 and 1, each certain given its action.
     assert result.at(0, 0).mean() == pytest.approx(0, abs=0.05)
     assert result.at(0, 1).mean() == pytest.approx(1, abs=0.05)
@@ -117,8 +117,8 @@ def test_weight_zero_removes_a_row():
 def test_discounted_problem_with_rows_left_out_of_episodes(how):
     data, kept = cycle(200), np.arange(200) % 3 > 0
     data = data.subset(kept) if how == "subset" else data.with_weights(kept * 1.0)
-    training = fle.Training(steps=2, batch_size=20, weight_decay=0.0)
-    result = fle.evaluate(data, [1.0], gamma=0.5, model=TABLE, training=training)
+    training = fle.Recipe(steps=2, batch_size=20, weight_decay=0.0)
+    result = fle.evaluate(data, [1.0], gamma=0.5, model=TABLE, recipe=training)
     assert any("stages" in note for note in result.notes)
 
 
@@ -131,7 +131,7 @@ def test_whole_weights_equal_repeated_rows():
     std = np.sqrt(77 / 6 - (17 / 6) ** 2)
     for data in (weighted, repeated):
         returns = fle.evaluate(
-            data, [1.0], horizon=1, model=GAUSSIAN, training=GAUSSIAN_TRAINING
+            data, [1.0], horizon=1, model=GAUSSIAN, recipe=GAUSSIAN_TRAINING
         ).returns
         # Batches by weight are draws: 600 * 200 of them, averaged over the last half.
         assert returns.mean() == pytest.approx(17 / 6, abs=0.03 * std)
@@ -149,14 +149,14 @@ def test_whole_weights_equal_repeated_rows_in_an_exact_fit():
         initial_observations=initial,
     )
     # One row of each is held out, the same for neither; its share in 300 is the tolerance.
-    training = fle.Training(held_out=1e-6)
+    training = fle.Recipe(held_out=1e-6)
     coefficients = [
         fle.evaluate(
             data,
             cart.target_policy,
             horizon=3,
             model=fle.LinearQuadratic(cart.noise_std),
-            training=training,
+            recipe=training,
         )
         .fits[-1]
         .model.coefficients
@@ -173,7 +173,7 @@ def test_action_draws_are_used_for_a_policy_that_draws():
         return generator.integers(4, size=len(observations))
 
     result = fle.evaluate(
-        data, policy, horizon=1, action_draws=4, model=TABLE, training=TABLE_TRAINING
+        data, policy, horizon=1, action_draws=4, model=TABLE, recipe=TABLE_TRAINING
     )
     # 2000 initial rows with 4 draws each: the mean action is 1.5 with error 5 * 1.12 / sqrt(8000).
     assert result.returns.mean() == pytest.approx(1.5, abs=0.07 + 0.03)

@@ -103,7 +103,7 @@ def test_vectors_names_and_notes_are_kept(tmp_path):
         reward_names=("énergie <b>", "speed"),
     )
     training = replace(QUICK, batch_size=500)
-    result = evaluate(data, training=training, horizon=2, gamma=0.9, out=tmp_path)
+    result = evaluate(data, recipe=training, horizon=2, gamma=0.9, out=tmp_path)
     loaded = load(tmp_path)
     assert loaded.return_names == ("énergie <b>", "speed")
     assert np.array_equal(loaded.returns.samples, result.returns.samples)

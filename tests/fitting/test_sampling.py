@@ -6,7 +6,7 @@ import pytest
 
 from fle.fitting.encoding import SLACK, Fitted, Frame, Limits, Rows, as_vectors
 from fle.fitting.sampling import SAMPLE_BLOCK, draw_block, draw_targets
-from fle.models.base import ReturnModel, Sizes
+from fle.models.law import ReturnModel, Sizes
 
 SIZES = Sizes(3, 2, 1, discrete_observations=True, discrete_actions=True)
 FRAME = Frame(jnp.array([10.0]), jnp.array([2.0]))

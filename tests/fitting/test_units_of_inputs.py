@@ -131,7 +131,7 @@ def test_the_estimate_sees_a_signal_in_any_units(name, where):
         lambda x: np.full((len(x), 1), action),
         horizon=1,
         model=TABLE,
-        training=TABLE_TRAINING,
+        recipe=TABLE_TRAINING,
     )
     # Drawn around the mean with the spread of the reward, 0.5: four standard errors of the draws,
     # and 0.02 for the fit.

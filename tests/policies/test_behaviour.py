@@ -300,7 +300,7 @@ def test_an_evaluation_of_the_logging_policy():
             gamma=gamma,
             stages=8,
             model=fle.Gaussian(std=1.0, hidden=(32,)),
-            training=fle.Training(steps=500, batch_size=500, learning_rate=0.01, weight_decay=0.0),
+            recipe=fle.Recipe(steps=500, batch_size=500, learning_rate=0.01, weight_decay=0.0),
         )
     assert result.coverage is None
     # The same data solved exactly; a tenth of a standard deviation is for a short training.

@@ -8,6 +8,7 @@ import pytest
 from fle.errors import PolicyError, SettingsError
 from fle.policies import (
     Deterministic,
+    Normal,
     Probabilities,
     RowProbabilities,
     Stochastic,
@@ -259,3 +260,20 @@ def test_the_action_space_is_given_once():
 def test_no_observations():
     with pytest.raises(PolicyError, match="no observations"):
         discrete(uniform, OBSERVATIONS[:0])
+
+
+@pytest.mark.parametrize("std", [0.5, [0.5, 0.5], np.full((1, 2), 0.5), np.full((7, 2), 0.5)])
+def test_a_std_may_be_the_same_everywhere(std):
+    expected = continuous(Normal(lambda x: (x[:, :2], np.full((len(x), 2), 0.5))), draws=3)
+    table = continuous(Normal(lambda x: (x[:, :2], std)), draws=3)
+    np.testing.assert_array_equal(table.actions, expected.actions)
+
+
+def test_a_mean_and_std_that_do_not_fit():
+    for function, message in (
+        (lambda x: (x[:, :2], np.ones(3)), r"got \(7, 2\) and \(3,\)"),
+        (lambda x: (x[:, :1], np.ones(1)), r"expected shape \(n, 2\).*got \(7, 1\)"),
+        (lambda x: (x[:, :2], np.zeros(2)), "std: row 0, column 0 is 0.0; expected a positive"),
+    ):
+        with pytest.raises(PolicyError, match=message):
+            continuous(Normal(function))

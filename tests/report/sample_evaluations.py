@@ -12,7 +12,7 @@ HOSTILE = (
 EPISODES, LENGTH = 120, 3
 # A linear model of one-hot inputs: cheap to compile.
 MODEL = fle.Gaussian(std=1.0, hidden=())
-TRAINING = fle.Training(steps=100, batch_size=100, learning_rate=0.05, weight_decay=0.0)
+TRAINING = fle.Recipe(steps=100, batch_size=100, learning_rate=0.05, weight_decay=0.0)
 
 
 def logged(rewards_of_a_row, **columns):
@@ -40,7 +40,7 @@ def scalar():
     """Data and evaluation of one reward."""
     data = logged(lambda state, action, noise: action + 0.5 * noise[:, 0])
     policy = [0.25, 0.75]
-    return data, fle.evaluate(data, policy, horizon=3, model=MODEL, training=TRAINING)
+    return data, fle.evaluate(data, policy, horizon=3, model=MODEL, recipe=TRAINING)
 
 
 @cache
@@ -52,4 +52,4 @@ def vector():
 
     data = logged(rewards, reward_names=("speed", HOSTILE))
     policy = [0.25, 0.75]
-    return data, fle.evaluate(data, policy, gamma=0.5, stages=12, model=MODEL, training=TRAINING)
+    return data, fle.evaluate(data, policy, gamma=0.5, stages=12, model=MODEL, recipe=TRAINING)

@@ -2,7 +2,7 @@
 
 from fle.policies.action_table import ActionTable
 from fle.policies.adapters import from_d3rlpy, from_stable_baselines3, from_torch
-from fle.policies.kinds import (
+from fle.policies.function_policies import (
     Deterministic,
     Normal,
     Policy,

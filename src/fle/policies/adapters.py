@@ -11,7 +11,7 @@ import numpy as np
 
 from fle.errors import PolicyError, SettingsError
 from fle.policies.action_table import Array
-from fle.policies.kinds import Deterministic, Normal, Policy, Probabilities, Stochastic
+from fle.policies.function_policies import Deterministic, Normal, Policy, Probabilities, Stochastic
 
 TorchKind = Literal["probs", "logits", "action", "mean_std", "mean_log_std"]
 Actions = Literal["drawn", "greedy"]

@@ -11,7 +11,7 @@ from typing import Any
 
 from fle.errors import PolicyError
 from fle.policies.calling import Deadline
-from fle.policies.kinds import FunctionPolicy, Policy
+from fle.policies.function_policies import FunctionPolicy, Policy
 from fle.policies.onnx_policy import load_onnx
 from fle.policies.row_policies import Behaviour
 

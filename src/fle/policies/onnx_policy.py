@@ -9,7 +9,12 @@ import numpy as np
 
 from fle.errors import PolicyError, SettingsError
 from fle.policies.action_table import Array
-from fle.policies.kinds import Deterministic, Normal, Probabilities, stacked_mean_and_std
+from fle.policies.function_policies import (
+    Deterministic,
+    Normal,
+    Probabilities,
+    stacked_mean_and_std,
+)
 from fle.policies.onnx_session import OnnxSession, read_onnx
 
 OnnxPolicy = Probabilities | Deterministic | Normal

@@ -11,7 +11,7 @@ from fle.errors import SettingsError
 from fle.policies.action_table import ActionSpace, ActionTable, Array
 from fle.policies.calling import BATCH_SIZE
 from fle.policies.coverage import Coverage, coverage
-from fle.policies.kinds import Policy, Question, stated
+from fle.policies.function_policies import Policy, Question, stated
 from fle.policies.row_policies import settle
 
 

@@ -10,16 +10,10 @@ from fle.trust.bounds.complexity import (
     tabular_log_brackets,
     tabular_log_brackets_by_integral,
 )
-from fle.trust.bounds.conversions import (
-    cvar_bound,
-    cvar_finite_class_bound,
-    gaussian_total_variation,
-    sharp_cvar_bound,
-    wasserstein_from_total_variation,
-)
-from fle.trust.bounds.coverage import (
+from fle.trust.bounds.concentrability import (
     density_ratio,
     gaussian_coverage,
+    gaussian_total_variation,
     gaussian_zeta,
     relative_condition_number,
 )
@@ -40,10 +34,14 @@ from fle.trust.bounds.finite_horizon import (
     bracketing_bound,
     bracketing_sample_size,
     bracketing_zetas,
+    cvar_bound,
+    cvar_finite_class_bound,
     finite_class_bound,
     finite_class_sample_size,
     finite_class_zetas,
+    sharp_cvar_bound,
     total_variation_bound,
+    wasserstein_from_total_variation,
 )
 
 __all__ = [

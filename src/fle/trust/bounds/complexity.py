@@ -7,13 +7,13 @@ hold on unbounded returns such as Gaussian ones. Pair each with its `bracket_wid
 
 import math
 
-from fle.trust.bounds.inputs import count_of, positive
+from fle.trust.bounds.bound_inputs import count_of, positive
 
 
 def tabular_log_brackets(
     width: float, states: int, actions: int, density_bound: float, laws: int | None = None
 ) -> float:
-    """log N <= SAK log⌈K r_∞/ε⌉ for mixtures of K known laws in each of SA pairs.
+    """log N <= SAK log⌈K r_∞/ε⌉ for mixtures of K known distributions in each of SA pairs.
 
     The paper's Lemma B.1, where K = SA and the constant is not given: a simplex of K weights
     needs ⌈1/η⌉^K brackets of side η, and side η widens the density by at most η K r_∞.
@@ -22,7 +22,7 @@ def tabular_log_brackets(
         width: ε, largest width of a bracket in density units (one over return).
         states: S.
         actions: A.
-        density_bound: r_∞, the largest density of any law.
+        density_bound: r_∞, the largest density of any of them.
         laws: K; SA if not given.
     """
     pairs = count_of("states", states) * count_of("actions", actions)
@@ -34,7 +34,7 @@ def tabular_log_brackets(
 def tabular_log_brackets_by_integral(
     width: float, states: int, actions: int, laws: int | None = None
 ) -> float:
-    """log N <= SAK log⌈K/ε⌉: side η widens the integral by η K, whatever the laws.
+    """log N <= SAK log⌈K/ε⌉: side η widens the integral by η K, whatever they are.
 
     Arguments as for `tabular_log_brackets`, but `width` has no unit.
     """

@@ -1,4 +1,4 @@
-"""Discounted returns: Wasserstein distance between the estimated and the true law.
+"""Discounted returns: Wasserstein distance between the estimated and the true distribution.
 
 Rewards lie in [0, 1]^d in the paper, so returns lie in a box of diameter sqrt(d) / (1 - γ). `n`
 counts the rows of all stages together; each of the T stages has n / T of its own.
@@ -9,11 +9,12 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fle.trust.bounds.inputs import (
+from fle.trust.bounds.bound_inputs import (
     count_of,
     coverage_of,
     discount_of,
     errors_of,
+    finite_coverage_of,
     not_negative,
     order_of,
     positive,
@@ -49,7 +50,7 @@ def wasserstein_bound(
             first.
         coverage: C >= 1, with E_policy W_p^2p <= C E_data W_p^2p for the discounted occupancy.
         gamma: discount.
-        diameter: D, how far the law that the first stage starts from may be from the truth; the
+        diameter: D, how far what the first stage starts from may be from the truth; the
             diameter of the set of returns is always enough.
         order: p.
     """
@@ -194,7 +195,7 @@ def _zeta(scaled: float, n: int, stages: int, diameter: float, order: float) -> 
 
 def _accuracy(n: int, log_complexity: float, delta: float, coverage: float, order: float) -> float:
     iota = _complexity(log_complexity, 1, delta)
-    constant = positive("coverage", coverage_of(coverage))
+    constant = finite_coverage_of(coverage)
     return (constant * iota / count_of("n", n)) ** (1 / (2 * order_of(order)))
 
 

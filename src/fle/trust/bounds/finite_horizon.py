@@ -1,4 +1,4 @@
-"""Finite horizon: total variation between the estimated and the true law of the return.
+"""Finite horizon: total variation between estimate and truth, and what it says about CVaR.
 
 Returns lie in a set of volume |Y|, [0, H]^d in the paper. `n` counts the rows of all stages
 together; each of the H stages has n / H of its own.
@@ -11,12 +11,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fle.errors import SettingsError
-from fle.trust.bounds.inputs import (
+from fle.trust.bounds.bound_inputs import (
     FloatArray,
     count_of,
     coverage_of,
     errors_of,
+    finite_coverage_of,
+    not_negative,
     of_every_step,
+    order_of,
     positive,
     probability_of,
 )
@@ -116,7 +119,7 @@ def finite_class_sample_size(
         coverage: C >= 1, finite.
     """
     accepted = positive("error", error)
-    at_one_row = finite_class_bound(1, horizon, log_sizes, delta, _finite(coverage))
+    at_one_row = finite_class_bound(1, horizon, log_sizes, delta, finite_coverage_of(coverage))
     return math.ceil((at_one_row / accepted) ** 2)
 
 
@@ -141,7 +144,7 @@ def bracketing_sample_size(
         return_volume: as for `bracket_width`.
     """
     accepted = positive("error", error)
-    constant = _finite(coverage)
+    constant = finite_coverage_of(coverage)
 
     def enough(n: int) -> bool:
         numbers = log_brackets(bracket_width(n, return_volume))
@@ -152,8 +155,8 @@ def bracketing_sample_size(
         high *= 2
         if high > MOST_ROWS:
             raise SettingsError(
-                f"No n up to 2^80 reaches an error of {error!r}: log_brackets must grow more "
-                "slowly than the rows."
+                f"error: expected one that some n up to 2^80 reaches, got {error!r}; log_brackets"
+                " has to grow more slowly than the rows"
             )
     low = high // 2
     while high - low > 1:
@@ -162,16 +165,60 @@ def bracketing_sample_size(
     return high
 
 
+def wasserstein_from_total_variation(
+    total_variation: float, diameter: float, order: float = 1.0
+) -> float:
+    """W_p <= D TV^(1/p) for distributions on a set of diameter D (the paper's Lemma C.6).
+
+    Tight: a share TV of the mass moved across the whole set.
+
+    Args:
+        total_variation: TV, or a bound of it.
+        diameter: D, in units of the return; m sqrt(d) for [0, m]^d.
+        order: p.
+    """
+    distance = not_negative("total_variation", total_variation)
+    return positive("diameter", diameter) * distance ** (1 / order_of(order))
+
+
+def cvar_bound(total_variation: float, span: float, level: float) -> float:
+    """|CVaR difference| <= (2 span/τ) TV (the paper's Lemma A.1), in units of the return.
+
+    Args:
+        total_variation: TV, or a bound of it.
+        span: width of an interval that holds both returns; H for rewards in [0, 1].
+        level: τ, the share of worst returns.
+    """
+    return 2 * sharp_cvar_bound(total_variation, span, level)
+
+
+def sharp_cvar_bound(total_variation: float, span: float, level: float) -> float:
+    """|CVaR difference| <= (span/τ) TV: half the paper's constant, and attained.
+
+    (b - z)+ lies in [0, span], so its means under two distributions differ by at most span TV, not
+    by span ∫|f - f'| = 2 span TV. Moving a share t <= τ from one end to the other attains it.
+    Arguments as for `cvar_bound`.
+    """
+    factor = positive("span", span) / probability_of("level", level)
+    return factor * not_negative("total_variation", total_variation)
+
+
+def cvar_finite_class_bound(
+    n: int, horizon: int, log_sizes: ArrayLike, delta: float, coverage: float, level: float
+) -> float:
+    """(2H/τ) sqrt(C) Σ_h sqrt(4H/n log(|F_h| H/δ)), with probability 1 - δ: CVaR from n rows.
+
+    With one class size this is the paper's 4 sqrt(C) H^2.5/τ sqrt(log(|F| H/δ)/n), whose
+    logarithm lacks the H of the union over steps. Rewards lie in [0, 1]; other arguments as for
+    `finite_class_bound` and `cvar_bound`.
+    """
+    distance = finite_class_bound(n, horizon, log_sizes, delta, coverage)
+    return cvar_bound(distance, float(horizon), level)
+
+
 def _setting(
     n: int, horizon: int, complexity: ArrayLike, delta: float
 ) -> tuple[int, int, FloatArray, float]:
     steps = count_of("horizon", horizon)
     logs = of_every_step("the log of the class size", complexity, steps)
     return count_of("n", n), steps, logs, probability_of("delta", delta)
-
-
-def _finite(coverage: float) -> float:
-    value = coverage_of(coverage)
-    if math.isinf(value):
-        raise SettingsError("coverage is infinite: no number of such rows is enough.")
-    return value

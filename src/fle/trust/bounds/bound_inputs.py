@@ -1,6 +1,7 @@
 """Checks of what the bounds are given: a wrong input makes a guarantee that holds for nothing."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,63 +13,61 @@ FloatArray = NDArray[np.float64]
 
 def coverage_of(coverage: float) -> float:
     """C >= 1; infinity is allowed and gives an infinite bound."""
-    value = _number("coverage", coverage, "at least 1")
-    if not value >= 1:
+    hint = (
+        "; data covers a policy no better than the policy itself does: where a computed constant is"
+        " smaller, give 1"
+    )
+    return _number("coverage", coverage, "of at least 1", lambda value: value >= 1, hint)
+
+
+def finite_coverage_of(coverage: float) -> float:
+    """1 <= C < infinity, where an infinite bound is of no use."""
+    value = coverage_of(coverage)
+    if math.isinf(value):
         raise SettingsError(
-            f"coverage must be at least 1, got {coverage!r}. Data covers a policy no better than "
-            "the policy itself does; where a computed constant is smaller, give 1."
+            "coverage: expected a finite number, got infinity; no number of such rows is enough"
         )
     return value
 
 
 def probability_of(name: str, value: float) -> float:
     """A number strictly between 0 and 1."""
-    checked = _number(name, value, "strictly between 0 and 1")
-    if not 0 < checked < 1:
-        raise SettingsError(f"{name} must lie strictly between 0 and 1, got {value!r}.")
-    return checked
+    return _number(name, value, "strictly between 0 and 1", lambda number: 0 < number < 1)
 
 
 def count_of(name: str, value: float) -> int:
     """A whole number of at least 1."""
-    checked = _number(name, value, "a whole number of at least 1")
-    if not (checked >= 1 and checked.is_integer()):
-        raise SettingsError(f"{name} must be a whole number of at least 1, got {value!r}.")
-    return int(checked)
+    return int(
+        _number(
+            name,
+            value,
+            "that is whole and at least 1",
+            lambda number: number >= 1 and number.is_integer(),
+        )
+    )
 
 
 def positive(name: str, value: float) -> float:
     """A finite number above 0."""
-    checked = _number(name, value, "positive")
-    if not 0 < checked < math.inf:
-        raise SettingsError(f"{name} must be positive and finite, got {value!r}.")
-    return checked
+    return _number(name, value, "that is positive and finite", lambda number: 0 < number < math.inf)
 
 
 def not_negative(name: str, value: float) -> float:
     """A number of at least 0."""
-    checked = _number(name, value, "at least 0")
-    if not checked >= 0:
-        raise SettingsError(f"{name} must be at least 0, got {value!r}.")
-    return checked
+    return _number(name, value, "of at least 0", lambda number: number >= 0)
 
 
 def discount_of(gamma: float) -> float:
     """0 <= gamma < 1."""
-    checked = _number("gamma", gamma, "in [0, 1)")
-    if not 0 <= checked < 1:
-        raise SettingsError(
-            f"gamma must lie in [0, 1), got {gamma!r}. For gamma = 1 use the finite-horizon bounds."
-        )
-    return checked
+    hint = "; for gamma = 1 use the finite-horizon bounds"
+    return _number("gamma", gamma, "in [0, 1)", lambda number: 0 <= number < 1, hint)
 
 
 def order_of(order: float) -> float:
     """Order p >= 1 of a Wasserstein distance."""
-    checked = _number("order", order, "at least 1")
-    if not 1 <= checked < math.inf:
-        raise SettingsError(f"order must be at least 1 and finite, got {order!r}.")
-    return checked
+    return _number(
+        "order", order, "that is at least 1 and finite", lambda number: 1 <= number < math.inf
+    )
 
 
 def errors_of(zetas: ArrayLike) -> FloatArray:
@@ -81,7 +80,7 @@ def of_every_step(name: str, values: ArrayLike, horizon: int) -> FloatArray:
     given = _line(name, np.atleast_1d(np.asarray(values, dtype=float)))
     if given.size not in (1, horizon):
         raise SettingsError(
-            f"{name} must be one number or one a step ({horizon}), got {given.size}."
+            f"{name}: expected one number or one a step ({horizon}), got {given.size}"
         )
     return np.broadcast_to(given, (horizon,))
 
@@ -92,7 +91,7 @@ def second_moment(name: str, matrix: ArrayLike) -> FloatArray:
     square = values.ndim == 2 and values.shape[0] == values.shape[1]
     if not (square and np.all(np.isfinite(values)) and np.allclose(values, values.T)):
         raise SettingsError(
-            f"{name} must be a finite symmetric matrix E[phi phiᵀ], got shape {values.shape}."
+            f"{name}: expected a finite symmetric matrix E[phi phiᵀ], got shape {values.shape}"
         )
     return values
 
@@ -101,13 +100,19 @@ def _line(name: str, values: ArrayLike) -> FloatArray:
     array = np.asarray(values, dtype=float)
     if array.ndim != 1 or array.size == 0 or not np.all(array >= 0):
         raise SettingsError(
-            f"{name} must be a non-empty 1-d array of numbers that are at least 0, got {values!r}."
+            f"{name}: expected a non-empty 1-d array of numbers of at least 0, got {values!r}"
         )
     return array
 
 
-def _number(name: str, value: float, expected: str) -> float:
+def _number(
+    name: str, value: float, expected: str, holds: Callable[[float], bool], hint: str = ""
+) -> float:
     try:
-        return float(value)
+        number = float(value)
     except (TypeError, ValueError):
-        raise SettingsError(f"{name} must be a number {expected}, got {value!r}.") from None
+        number = math.nan
+    # Every condition fails for NaN.
+    if not holds(number):
+        raise SettingsError(f"{name}: expected a number {expected}, got {value!r}{hint}")
+    return number

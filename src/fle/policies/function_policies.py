@@ -1,4 +1,4 @@
-"""The ways to state a target policy that answers from observations: functions and arrays."""
+"""Target policies that answer from observations: functions of several kinds, and arrays."""
 
 import inspect
 import reprlib

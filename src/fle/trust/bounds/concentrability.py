@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fle.errors import SettingsError
-from fle.trust.bounds.conversions import gaussian_total_variation
-from fle.trust.bounds.inputs import not_negative, positive, second_moment
+from fle.trust.bounds.bound_inputs import not_negative, positive, second_moment
 
 # Directions in which the data varies less than this share of the most are taken for none.
 NEGLIGIBLE = 1e-10
@@ -28,7 +27,10 @@ def density_ratio(occupancy: ArrayLike, data: ArrayLike) -> float:
         np.asarray(occupancy, dtype=float), np.asarray(data, dtype=float)
     )
     if policy.size == 0 or not (np.all(policy >= 0) and np.all(logged >= 0)):
-        raise SettingsError("occupancy and data must be probabilities, none negative or missing.")
+        raise SettingsError(
+            "occupancy and data: expected probabilities, none negative or missing, got shapes"
+            f" {np.shape(occupancy)} and {np.shape(data)}"
+        )
     visited = policy > 0
     with np.errstate(divide="ignore"):
         ratios = policy[visited] / logged[visited]
@@ -50,7 +52,8 @@ def relative_condition_number(policy_moment: ArrayLike, data_moment: ArrayLike) 
     data = second_moment("data_moment", data_moment)
     if policy.shape != data.shape:
         raise SettingsError(
-            f"Both moments must have one shape, got {policy.shape} and {data.shape}."
+            f"policy_moment and data_moment: expected one shape, got {policy.shape} and"
+            f" {data.shape}"
         )
     values, vectors = np.linalg.eigh(data)
     seen = values > NEGLIGIBLE * max(values[-1], np.finfo(float).tiny)
@@ -63,6 +66,11 @@ def relative_condition_number(policy_moment: ArrayLike, data_moment: ArrayLike) 
     if not whitening.size:
         return 0.0
     return float(np.linalg.eigvalsh(whitening.T @ policy @ whitening)[-1])
+
+
+def gaussian_total_variation(gap: float, std: float) -> float:
+    """TV of two Gaussians with one standard deviation and means `gap` apart: erf(gap/(√8 std))."""
+    return math.erf(abs(gap) / (math.sqrt(8) * positive("std", std)))
 
 
 def gaussian_zeta(root_mean_square_gap: float, std: float) -> float:
