@@ -96,7 +96,7 @@ def by_call(out):
 
 def kill_at_point(point):
     """Kill this process at one of the points in the writing of files, counted from 0."""
-    from fle.fitting import atomic
+    from fle import files
 
     count = 0
     open_file, fsync, replace = builtins.open, os.fsync, os.replace
@@ -144,7 +144,7 @@ def kill_at_point(point):
 
         return call
 
-    atomic.open = counted_open
+    files.open = counted_open
     os.fsync, os.replace = counted(fsync), counted(replace)
 
 

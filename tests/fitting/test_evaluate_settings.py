@@ -30,7 +30,7 @@ def run(data=None, **settings):
         ({"gamma": 0.9, "rows": "step"}, "needs a horizon"),
         ({"gamma": 0.9, "rows": "every"}, 'rows must be "all", "step" or "split", got \'every\''),
         ({"gamma": 0.9, "model": "gnm"}, "got 'gnm'. Did you mean 'gmm'"),
-        ({"gamma": 0.9, "model": "xyz"}, "one of auto, gmm, autoregressive, .*; got 'xyz'.$"),
+        ({"gamma": 0.9, "model": "xyz"}, "one of auto, autoregressive, .*; got 'xyz'.$"),
         ({"horizon": 3, "rows": "step"}, "the data has no step index"),
         ({"gamma": 0.9, "stages": 51, "rows": "split"}, "100 rows are too few"),
     ],

@@ -4,8 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fle.fitting.encoding import Rows
-from fle.fitting.limits import return_limits
+from fle.fitting.encoding import Rows, return_limits
 
 
 def rows(rewards, continues):

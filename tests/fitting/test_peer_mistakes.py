@@ -7,6 +7,7 @@ from quick_fits import GMM, QUICK, ROWS, TABLE, TABLE_TRAINING, bandit, cycle
 
 import fle
 from fle.errors import DataError
+from fle.fitting.loop import blank_fit
 
 
 def test_reward_at_the_end_of_an_episode_counts():
@@ -66,7 +67,7 @@ def test_few_steps_train_too():
     result = fle.evaluate(data, [0.5, 0.5], horizon=1, model=TABLE, recipe=training)
     # An untrained model says 0 for both actions, up to 5 standard errors of the draws, 0.02.
     assert result.at(0, 1).mean() - result.at(0, 0).mean() > 0.5
-    fresh = TABLE.build(result.encoder.sizes, np.random.default_rng([0, 1]))
+    fresh = blank_fit(TABLE, result.recipe, result.encoder.sizes, seed=0).law
     pairs = zip(jax.tree.leaves(fresh), jax.tree.leaves(result.fits[-1].law), strict=True)
     assert any(not np.array_equal(before, after) for before, after in pairs)
 

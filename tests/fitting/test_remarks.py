@@ -7,6 +7,7 @@ import pytest
 from quick_fits import TABLE
 
 import fle
+from fle.errors import CoverageError
 from fle.fitting.remarks import tail_index
 
 QUICK = fle.Recipe(steps=10, batch_size=50, weight_decay=0.0)
@@ -81,9 +82,12 @@ def test_actions_that_were_never_logged_are_said_in_python_too(tmp_path):
         pytest.warns(fle.FLEWarning, match="hardly shows what the policy does: 100.0% of its"),
         pytest.warns(fle.FLEWarning, match="too little for a headline number"),
     ):
-        result = fle.evaluate(
-            data, [0.0, 1.0], horizon=1, model=TABLE, recipe=QUICK, out=tmp_path
-        )
+        plan = fle.plan(data, [0.0, 1.0], horizon=1, model=TABLE, recipe=QUICK)
+    # What withholds a number on the command line does so in Python.
+    assert plan.withheld.startswith("100.0% of its actions were never logged")
+    with pytest.raises(CoverageError, match="No estimate: 100.0% of its.*anyway=True"):
+        plan.carry_out()
+    result = plan.carry_out(out=tmp_path, anyway=True)
     assert not result.coverage.enough
     assert fle.load(tmp_path).coverage == result.coverage
     covered = fle.evaluate(data, [1.0, 0.0], horizon=1, model=TABLE, recipe=QUICK)
@@ -111,7 +115,7 @@ def test_rows_learned_by_heart_are_said_with_both_losses():
     training = fle.Recipe(steps=500, batch_size=100, weight_decay=0.0, held_out=0.2)
     result = fle.evaluate(data, [1.0], horizon=1, model=small, recipe=training)
     note = next(note for note in result.notes if "knows the rows it was trained on" in note)
-    assert f"that of rows kept aside {result.records[-1].held_out_loss:.2f}" in note
+    assert f"that of held-out rows {result.records[-1].held_out_loss:.2f}" in note
     training = dataclasses.replace(training, weight_decay=30.0)
     result = fle.evaluate(data, [1.0], horizon=1, model=small, recipe=training)
     assert not any("knows the rows" in note for note in result.notes)

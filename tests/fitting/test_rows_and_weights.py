@@ -1,11 +1,14 @@
 """Which rows a stage sees, and how much each of them counts."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from quick_fits import TABLE, TABLE_TRAINING, bandit, cycle
 
 import fle
-from fle.fitting.stages import discounted_stages, finite_horizon_stages
+from fle.fitting.problem import Problem, stages_of
+from fle.recipe import ONE_FIT
 from fle.tasks import LQR
 
 POISON = 1e4
@@ -63,8 +66,8 @@ def test_all_rows_serve_every_stage_on_request():
 def test_split_gives_each_stage_rows_of_its_own():
     data = bandit(np.zeros(100))
     for stages in (
-        finite_horizon_stages(data, 3, 1.0, "split", 0.1, np.random.default_rng(0)),
-        discounted_stages(data, 3, 0.9, "split", 0.1, np.random.default_rng(0)),
+        stages_of(problem, data, replace(ONE_FIT, held_out=0.1), np.random.default_rng(0))
+        for problem in (Problem(1.0, 3, "split", 3), Problem(0.9, None, "split", 3))
     ):
         used = np.concatenate([np.concatenate([stage.rows, stage.held_out]) for stage in stages])
         assert sorted(used) == list(range(100))
@@ -77,8 +80,8 @@ def test_held_out_rows_are_not_trained_on():
     data = two_steps(100)
     generator = np.random.default_rng(0)
     for stages in (
-        finite_horizon_stages(data, 2, 1.0, "step", 0.05, generator),
-        discounted_stages(data, 3, 0.9, "all", 0.05, generator),
+        stages_of(problem, data, ONE_FIT, generator)
+        for problem in (Problem(1.0, 2, "step", 2), Problem(0.9, None, "all", 3))
     ):
         for stage in stages:
             assert set(stage.rows).isdisjoint(stage.held_out)

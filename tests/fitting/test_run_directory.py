@@ -14,9 +14,8 @@ import fle
 from fle.errors import SettingsError
 from fle.fitting import load
 from fle.fitting.encoding import Fitted, Frame
-from fle.fitting.specs import known_specs
 from fle.fitting.tensor_files import array_leaves
-from fle.models import Sizes
+from fle.models.law import Sizes
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +126,7 @@ def test_save_and_load_without_a_run(tmp_path, finished):
     assert evaluate(out=tmp_path / "saved").records[0].seconds == result.records[0].seconds
 
 
-SPECS = {name: spec for name, spec in known_specs().items() if name != "reward-mixture"}
+SPECS = {name: fle.models.family(name) for name in fle.models.names() if name != "reward-mixture"}
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -138,7 +137,7 @@ def test_every_model_is_given_back(name, finished, tmp_path):
     sizes = Sizes(2, 1, 1, not exact, not exact)
     generator = np.random.default_rng(1)
     frame = Frame(*np.float32([[0.5], [2.0]]))
-    fits = tuple(Fitted(spec.build(sizes, generator), frame) for _ in range(3))
+    fits = tuple(Fitted(spec.build(sizes, result.recipe, generator), frame) for _ in range(3))
     inputs = np.float32([[1, 0, 1], [0, 1, 1]])
     other = replace(
         result,

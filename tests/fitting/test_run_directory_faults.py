@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from quick_runs import evaluate
 
+from fle import files
 from fle.errors import FLEError
-from fle.fitting import Evaluation, atomic, load
+from fle.fitting import Evaluation, load
 from fle.fitting.tensor_files import read_tensors, tensor_bytes
 
 
@@ -41,7 +42,7 @@ def test_no_permission_is_said_before_training(tmp_path, monkeypatch):
     def refused(path, *_, **__):
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
-    monkeypatch.setattr(atomic, "open", refused, raising=False)
+    monkeypatch.setattr(files, "open", refused, raising=False)
     with pytest.raises(FLEError, match=r"cannot be written: Permission denied.*another `out`"):
         evaluate(out=tmp_path, progress=Refuse())
 
@@ -72,7 +73,7 @@ def test_full_disk_keeps_what_was_saved(full_at, tmp_path, monkeypatch):
 
 def test_two_writers_are_refused(tmp_path):
     with (
-        atomic.sole_writer(tmp_path),
+        files.sole_writer(tmp_path),
         pytest.raises(FLEError, match=rf"Process {os.getpid()} is writing to .*only one"),
     ):
         evaluate(out=tmp_path, progress=Refuse())

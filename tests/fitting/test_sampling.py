@@ -4,16 +4,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fle.fitting.encoding import SLACK, Fitted, Frame, Limits, Rows, as_vectors
-from fle.fitting.sampling import SAMPLE_BLOCK, draw_block, draw_targets
-from fle.models.law import ReturnModel, Sizes
+from fle.fitting.encoding import Fitted, Frame, Limits, Rows, as_vectors
+from fle.fitting.sampling import SAMPLE_BLOCK, draw_block
+from fle.fitting.targets import draw_targets
+from fle.models.law import Law, Sizes
+from fle.recipe import SLACK
 
 SIZES = Sizes(3, 2, 1, discrete_observations=True, discrete_actions=True)
 FRAME = Frame(jnp.array([10.0]), jnp.array([2.0]))
 N = SAMPLE_BLOCK
 
 
-class Told(ReturnModel):
+class Told(Law):
     """At state s and action a: s + 10 a plus a uniform number, in units of the frame."""
 
     noise_size = 1
@@ -21,8 +23,8 @@ class Told(ReturnModel):
     def condition(self, inputs):
         return inputs @ jnp.array([0.0, 1.0, 2.0, 0.0, 10.0])
 
-    def draw(self, law, uniforms):
-        return law + uniforms
+    def draw(self, conditioned, uniforms):
+        return conditioned + uniforms
 
 
 def rows(continues, rewards):

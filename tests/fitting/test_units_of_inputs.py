@@ -7,10 +7,9 @@ from quick_fits import TABLE, TABLE_TRAINING
 import fle
 from fle.data import Dataset, read
 from fle.errors import FLEWarning
-from fle.evaluation.encoding import Encoder
-from fle.evaluation.remarks import data_remarks
-from fle.policies import Behaviour, Normal, tabulate_for_data
-from fle.policies.coverage import coverage
+from fle.fitting.encoding import Encoder
+from fle.fitting.remarks import data_remarks
+from fle.policies import Behaviour, Normal, tabulated
 
 ROWS = 1000
 # Half a rounding step of a number near 1, in float64 and in float32.
@@ -75,7 +74,7 @@ def test_coverage_is_the_same_in_all_units(scale, offset):
             return x[:, :1], np.array([scale])
 
         data = Dataset(**arrays(scale, offset))
-        covered = coverage(data, *tabulate_for_data(Normal(policy), data))
+        covered = tabulated(Normal(policy), data).coverage
         return covered.share_unseen, covered.effective_sample_size
 
     # An offset may turn the order of two neighbours that are equally far to ten digits.
@@ -86,9 +85,9 @@ def test_coverage_is_the_same_in_all_units(scale, offset):
 def test_the_nearest_logged_action_is_the_same_in_all_units(scale, offset):
     def actions(scale, offset):
         data = Dataset(**arrays(scale, offset))
-        with pytest.warns(FLEWarning, match="nearest"):
-            following, initial = tabulate_for_data(Behaviour(), data)
-        return np.concatenate([following.actions, initial.actions]) / scale - offset
+        asked = tabulated(Behaviour(), data)
+        assert any("nearest" in remark for remark in asked.remarks)
+        return np.concatenate([asked.following.actions, asked.initial.actions]) / scale - offset
 
     error = 8 * STEP * (5 + abs(offset))
     np.testing.assert_allclose(actions(scale, offset), actions(1.0, 0.0), rtol=0, atol=error)

@@ -10,7 +10,7 @@ from fle.data import Dataset
 from fle.data.units import centre_and_scale
 from fle.errors import PolicyError
 from fle.policies.action_table import ActionSpace, ActionTable, Array
-from fle.policies.kinds import Policy, Question, StatedPolicy, stated
+from fle.policies.function_policies import Policy, Question, StatedPolicy, stated
 
 
 class RowPolicy(StatedPolicy):
