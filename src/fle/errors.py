@@ -1,4 +1,7 @@
-"""Errors and warnings; each says what was expected, what came, and how to go on."""
+"""Errors and warnings; each says what was expected, what it got, and how to go on."""
+
+import difflib
+from collections.abc import Iterable
 
 
 class FLEError(ValueError):
@@ -27,3 +30,9 @@ class TrainingError(FLEError):
 
 class FLEWarning(UserWarning):
     """The result stands, with the reservation that the message states."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the one that was probably meant."""
+    close = difflib.get_close_matches(name, list(known), 1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else ""

@@ -10,8 +10,8 @@ import pytest
 from cli_runs import QUICK, ROWS, log, run, write
 
 from fle.data import read_cache
-from fle.fitting import Silent, checkpoints, load
 from fle.files import sole_writer
+from fle.fitting import Silent, checkpoints, load
 
 
 class Stop(Silent):

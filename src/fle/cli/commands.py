@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from fle.cli import kinds
-from fle.cli.measures import measure
 from fle.cli.options import Option
 
 MODELS = (
@@ -162,7 +161,7 @@ EVALUATE = Command(
                     "measure",
                     "one more row of the table: cvar:0.01, quantile:0.1, below:5, ...; repeatable",
                     "list",
-                    measure,
+                    kinds.risk_measure,
                 ),
                 WEIGHTS,
                 ANYWAY,
@@ -206,9 +205,9 @@ COMPARE = Command(
                     "by",
                     "what to rank by: mean, cvar:0.1, quantile:0.05, loss, ...",
                     "value",
-                    measure,
+                    kinds.risk_measure,
                     "MEASURE",
-                    default=measure("mean"),
+                    default=kinds.risk_measure("mean"),
                 ),
                 *RUN_FILES,
                 WEIGHTS,

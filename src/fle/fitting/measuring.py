@@ -16,10 +16,10 @@ from fle.fitting.records import StageRecord
 from fle.fitting.sampling import SAMPLE_BLOCK, draw_block, draw_targets
 from fle.fitting.stages import Stage
 from fle.models.base import DensityModel, GradientModel
-from fle.returns.risk import cvar
+from fle.returns import cvar
+from fle.returns.measures import RISK_LEVEL
 
 MEASURED_ROWS = SAMPLE_BLOCK
-RISK_LEVEL = 0.1
 
 
 @dataclass(frozen=True, eq=False)
