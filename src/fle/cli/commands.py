@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from fle.cli import kinds
 from fle.cli.options import Option
+from fle.returns.measures import known_forms
 
 MODELS = (
     "auto",
@@ -159,7 +160,7 @@ EVALUATE = Command(
                 *RUN_FILES,
                 Option(
                     "measure",
-                    "one more row of the table: cvar:0.01, quantile:0.1, below:5, ...; repeatable",
+                    f"one more row of the table, such as cvar:0.01; repeatable; {known_forms()}",
                     "list",
                     kinds.risk_measure,
                 ),
@@ -203,7 +204,7 @@ COMPARE = Command(
             (
                 Option(
                     "by",
-                    "what to rank by: mean, cvar:0.1, quantile:0.05, loss, ...",
+                    f"what to rank by, such as cvar:0.1; {known_forms()}",
                     "value",
                     kinds.risk_measure,
                     "MEASURE",

@@ -14,10 +14,13 @@ from fle.fitting import Evaluation, LoggedData, Provenance, StageRecord, Trainin
 from fle.report.number_style import NumberStyle
 from fle.report.panels import Axis, Panel
 from fle.returns import ReturnDistribution, TruthDistance, distances_to_truth
+from fle.returns.measures import RISK_LEVEL
 
 FloatArray = NDArray[np.float64]
 Interval = tuple[float, float]
 
+# The figures that stand first.
+HEADLINE = ("mean", f"cvar:{RISK_LEVEL:g}", "loss")
 # Draws that the page carries for weighted sums of vector returns.
 PAGE_DRAWS = 4_000
 PAGE_EPISODES = 2_000
@@ -111,6 +114,7 @@ def gather(
     earned = None
     if logged.returns is not None:
         earned = ReturnDistribution.from_samples(logged.returns, estimate.names)
+    _check_intervals(extras.intervals, estimate.names)
     coordinates = coordinates_of(estimate, earned, true_returns, extras.intervals)
     covered = evaluation.coverage
     warnings = [
@@ -156,6 +160,15 @@ def checked_truth(
             f"truth: expected {len(names)} columns, for {', '.join(names)}, got {truth.dim}"
         )
     return truth
+
+
+def _check_intervals(intervals: Mapping[tuple[str, str], Interval], names: tuple[str, ...]) -> None:
+    for name, measure in intervals:
+        if name not in names or measure not in HEADLINE:
+            raise SettingsError(
+                f"intervals: expected a return of {', '.join(names)} and a measure of "
+                f"{', '.join(HEADLINE)}, got {(name, measure)}"
+            )
 
 
 def _remark(logged: LoggedData) -> str | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fle.report.contents import Contents, Coordinate
+from fle.report.contents import HEADLINE, Contents, Coordinate
 from fle.report.number_style import NumberStyle, percent
 from fle.report.panels import START_LEVEL, Panel
 from fle.returns import Measure, measure
@@ -13,7 +13,6 @@ from fle.returns.measures import RISK_LEVEL, further_measures, usual_measures
 from fle.returns.risk import percentage
 
 START = percentage(RISK_LEVEL)
-HEADLINE = ("mean", f"cvar:{RISK_LEVEL:g}", "loss")
 MOST_TABLE_STAGES = 20
 
 

@@ -122,9 +122,9 @@ class ReturnDistribution:
         rows = self._drawn(np.random.default_rng(seed), n)
         return rows[:, 0] if self.dim == 1 else rows
 
-    def some_draws(self, most: int) -> FloatArray:
-        """At most this many rows (n, d) of `samples` that count alike, always the same ones."""
-        generator = np.random.default_rng(0)
+    def some_draws(self, most: int, seed: int = 0) -> FloatArray:
+        """At most this many rows (n, d) of `samples` that count alike."""
+        generator = np.random.default_rng(seed)
         if self.weights is not None:
             return self._drawn(generator, min(most, len(self.samples)))
         if len(self.samples) <= most:

@@ -135,14 +135,18 @@ def measure(asked: str | Measure) -> Measure:
     name, *written = asked.split(":")
     family = REGISTER.get(name)
     if family is None:
-        forms = ", ".join(known.form for known in REGISTER.values())
         hint = nearest(name, REGISTER)
-        raise SettingsError(f"measure: expected one of {forms}; got {asked!r}{hint}")
+        raise SettingsError(f"measure: expected one of {known_forms()}; got {asked!r}{hint}")
     try:
         values = [float(text) for text in written]
     except ValueError:
         raise SettingsError(f"measure: expected {family.form}, got {asked!r}") from None
     return family.at(*values)
+
+
+def known_forms() -> str:
+    """How every measure is written, for help and errors."""
+    return ", ".join(family.form for family in REGISTER.values())
 
 
 def usual_measures() -> tuple[Measure, ...]:
