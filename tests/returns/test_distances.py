@@ -168,7 +168,7 @@ def test_distance_to_the_truth_of_a_weighted_sample():
     (found,) = distances_to_truth(estimate, truth)
     # A share of n draws, drawn again from the weights: 5 standard errors, false alarm 6e-7.
     assert abs(found.distance - 0.5) < 5 * np.sqrt(0.25 * 0.75 / n) / 0.5
-    # Two samples of a fair coin: |difference of shares| / (1/2), mean sqrt(2/pi) sqrt(2 / (4n)) * 2.
+    # Two samples of a fair coin: |difference of shares| / (1/2), of mean sqrt(2/pi) / sqrt(n / 2).
     # Ten repetitions of a half-normal: its deviation is 0.6 of its scale; 6 standard errors.
     scale = np.sqrt(2 / (4 * n)) / 0.5
     assert abs(found.floor.mean - np.sqrt(2 / np.pi) * scale) < 6 * 0.61 * scale / np.sqrt(10)
