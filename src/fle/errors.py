@@ -1,5 +1,8 @@
 """Errors and warnings; each says what was expected, what was given, and how to go on."""
 
+import difflib
+from collections.abc import Iterable
+
 
 class FLEError(ValueError):
     """Something in the data, the policy or the settings cannot be used as it is."""
@@ -31,3 +34,9 @@ class TrainingError(FLEError):
 
 class FLEWarning(UserWarning):
     """The result stands, with the reservation that the message states."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the one that was probably meant."""
+    close = difflib.get_close_matches(name, list(known), 1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else ""

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 from jax.scipy.stats import norm
 
-from fle.cli.measures import measure
 from fle.cli.pairing import PAIRS, Difference, differences, paired_starts, returns_from
 from fle.policies import ActionTable
-from fle.returns import ReturnDistribution
 
 # Six standard errors of a share: a false alarm in 5e8 comparisons.
 SHARE = 6 * np.sqrt(0.25 / PAIRS)
@@ -83,22 +81,3 @@ def test_every_pair_is_compared_once_and_ties_are_counted():
     assert [(pair.first, pair.second) for pair in found] == [("a", "b"), ("a", "c"), ("b", "c")]
     assert (found[0].beats, found[0].ties, found[0].mean) == (0.0, 0.5, -0.5)
     assert found[1].beats == 1.0
-
-
-def test_measures():
-    law = ReturnDistribution.from_samples(np.arange(-50.0, 50.0))
-    # -50 to 49: mean -0.5, half of them negative, the worst tenth -50 to -41.
-    expected = {
-        "mean": -0.5,
-        "median": -1.0,
-        "loss": 0.5,
-        "cvar:0.1": -45.5,
-        "quantile:0.05": -46.0,
-        "below:-40": 0.1,
-        "above:39": 0.1,
-    }
-    for text, value in expected.items():
-        assert measure(text).of_sample(law) == pytest.approx(value)
-    # A tail of one value is no tail.
-    assert measure("cvar:0.01").of_sample(law) is None
-    assert [measure(text).sign for text in ("mean", "std", "below:1", "above:1")] == [1, -1, -1, 1]

@@ -54,9 +54,9 @@ def page(contents):
 def test_behaviour_is_what_the_episodes_earned(contents):
     data, _ = scalar()
     returns, _ = data.observed_returns(1.0)
-    law = contents.coordinates[0].behaviour
-    assert law.size == len(returns)
-    assert law.mean == pytest.approx(float(returns.mean()))
+    panel = contents.coordinates[0].behaviour
+    assert panel.size == len(returns)
+    assert panel.mean == pytest.approx(float(returns.mean()))
 
 
 def test_the_evaluation_alone_is_enough(contents):
@@ -95,9 +95,9 @@ def test_no_headline_number_without_coverage(contents):
 
 
 def test_the_headline_in_words(contents):
-    law, text = contents.coordinates[0].estimate, contents.coordinates[0].style.text
+    panel, text = contents.coordinates[0].estimate, contents.coordinates[0].style.text
     assert sentences(contents)[0].startswith(
-        f"Under the target policy, the return is {text(law.mean)} on average."
+        f"Under the target policy, the return is {text(panel.mean)} on average."
     )
     returns = scalar()[1].returns
     figures = headline(contents)[0].figures
@@ -112,6 +112,9 @@ def test_intervals_are_shown_where_there_are_some():
     extras = Extras(intervals={("reward", "mean"): (2.0, 2.5), ("reward", "loss"): (0.01, 0.02)})
     intervals = [f.interval for f in headline(gather(scalar()[1], extras=extras))[0].figures]
     assert intervals == ["2.00 to 2.50", None, "1.0% to 2.0%"]
+    unknown = Extras(intervals={("reward", "cvar"): (2.0, 2.5)})
+    with pytest.raises(SettingsError, match=r"mean, cvar:0.1, loss, got \('reward', 'cvar'\)"):
+        gather(scalar()[1], extras=unknown)
 
 
 def test_truth_has_a_distance_and_a_floor():
@@ -134,7 +137,7 @@ def test_truth_of_vectors_is_sliced_first():
 
 
 def test_truth_of_another_dimension():
-    with pytest.raises(SettingsError, match=r"truth must have 2 columns, for speed, .*; 1 came"):
+    with pytest.raises(SettingsError, match=r"truth: expected 2 columns, for speed, .* got 1"):
         gather(vector()[1], truth=np.zeros(10))
 
 

@@ -10,7 +10,7 @@ from browser import CHROMIUM, browser_page
 from sample_evaluations import HOSTILE, scalar, vector
 
 from fle.report import Extras, gather, write_report
-from fle.report.numbers import NumberStyle, percent
+from fle.report.number_style import NumberStyle, percent
 from fle.returns import ReturnDistribution, cvar
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
@@ -107,10 +107,10 @@ def test_odd_returns_draw_without_complaint(opened, folder, name):
     page = opened(folder / "odd.html")
     page.slide("level", 40)
     style = NumberStyle.of(float(returns.mean()), float(returns.std()))
-    number = "[data-law='estimate'][data-measure='tailMean']"
+    number = "[data-panel='estimate'][data-measure='tailMean']"
     assert page.text(number) == style.text(returns.cvar(0.4))
     page.slide("threshold-0", 0)
-    assert page.text("[data-law='estimate'][data-measure='below']") == "0.0%"
+    assert page.text("[data-panel='estimate'][data-measure='below']") == "0.0%"
     assert page.problems == []
 
 
@@ -118,13 +118,13 @@ def test_the_level_slider_moves_the_numbers_and_the_tail(opened, one):
     returns = scalar()[1].returns
     style = NumberStyle.of(returns.mean(), returns.std())
     page = opened(one)
-    number = "[data-law='estimate'][data-measure='tailMean']"
+    number = "[data-panel='estimate'][data-measure='tailMean']"
     assert page.text(number) == style.text(returns.cvar(0.1))
     tail = "document.querySelectorAll('#density-0 .mark-area path')[1].getAttribute('d')"
     before = page.evaluate(tail)
     page.slide("level", 25)
     assert page.text(number) == style.text(returns.cvar(0.25))
-    assert page.text("[data-law='estimate'][data-measure='edge']") == style.text(
+    assert page.text("[data-panel='estimate'][data-measure='edge']") == style.text(
         returns.value_at_risk(0.25)
     )
     assert page.text("[data-show='level']") == "25%"
@@ -135,7 +135,7 @@ def test_the_threshold_slider_moves_the_chance(opened, one):
     data, evaluation = scalar()
     axis = gather(evaluation, data=data).coordinates[0].axis
     page = opened(one)
-    chance = "[data-law='estimate'][data-measure='below']"
+    chance = "[data-panel='estimate'][data-measure='below']"
     assert page.text(chance) == percent(evaluation.returns.probability(below=0))
     for position in (0, 60, len(axis.thresholds) - 1):
         page.slide("threshold-0", position)

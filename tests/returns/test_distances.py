@@ -6,6 +6,8 @@ from scipy import stats
 
 from fle.errors import DataError, FLEError, FLEWarning, SettingsError
 from fle.returns import (
+    ReturnDistribution,
+    distances_to_truth,
     energy_distance,
     sampling_floor,
     sliced_wasserstein,
@@ -154,3 +156,20 @@ def test_unusable_input():
         wasserstein([1.0], [0.0], order=0)
     with pytest.raises(SettingsError, match="low < high"):
         total_variation_from_samples([0.0], [0.0], bins=2, low=1, high=0)
+
+
+def test_distance_to_the_truth_of_a_weighted_sample():
+    # Weights 3:1 on 0 and 1 against the truth 1:1: W1 is 1/4, and the true deviation 1/2.
+    n = 20_000
+    estimate = ReturnDistribution.from_samples(
+        np.repeat([0.0, 1.0], n // 2), weights=np.repeat([3.0, 1.0], n // 2)
+    )
+    truth = ReturnDistribution.from_samples(np.repeat([0.0, 1.0], n // 2))
+    (found,) = distances_to_truth(estimate, truth)
+    # A share of n draws, drawn again from the weights: 5 standard errors, false alarm 6e-7.
+    assert abs(found.distance - 0.5) < 5 * np.sqrt(0.25 * 0.75 / n) / 0.5
+    # Two samples of a fair coin: |difference of shares| / (1/2), of mean sqrt(2/pi) / sqrt(n / 2).
+    # Ten repetitions of a half-normal: its deviation is 0.6 of its scale; 6 standard errors.
+    scale = np.sqrt(2 / (4 * n)) / 0.5
+    assert abs(found.floor.mean - np.sqrt(2 / np.pi) * scale) < 6 * 0.61 * scale / np.sqrt(10)
+    assert f"{found.distance:.3f} standard deviations away from the truth" in found.in_words()

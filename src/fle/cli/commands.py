@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from fle.cli import kinds
-from fle.cli.measures import measure
 from fle.cli.options import Option
+from fle.returns.measures import known_forms
 
 MODELS = (
     "auto",
@@ -165,9 +165,9 @@ EVALUATE = Command(
                 *RUN_FILES,
                 Option(
                     "measure",
-                    "one more row of the table: cvar:0.01, quantile:0.1, below:5, ...; repeatable",
+                    f"one more row of the table, such as cvar:0.01; repeatable; {known_forms()}",
                     "list",
-                    measure,
+                    kinds.risk_measure,
                 ),
                 WEIGHTS,
                 ANYWAY,
@@ -209,11 +209,11 @@ COMPARE = Command(
             (
                 Option(
                     "by",
-                    "what to rank by: mean, cvar:0.1, quantile:0.05, loss, ...",
+                    f"what to rank by, such as cvar:0.1; {known_forms()}",
                     "value",
-                    measure,
+                    kinds.risk_measure,
                     "MEASURE",
-                    default=measure("mean"),
+                    default=kinds.risk_measure("mean"),
                 ),
                 *RUN_FILES,
                 WEIGHTS,

@@ -15,7 +15,6 @@ from fle.cli.commands import COMPARE
 from fle.cli.evaluate import problem_words, results
 from fle.cli.fits import check_model, check_problem, check_weights, fit
 from fle.cli.inputs import Target, coverage_document, coverage_words, read_data, read_target
-from fle.cli.measures import Measure, measure
 from fle.cli.messages import Messages, UsageError, say
 from fle.cli.outcome import DONE, NO_ESTIMATE, Outcome
 from fle.cli.pairing import PAIRS, Difference, differences, paired_starts, returns_from
@@ -29,24 +28,23 @@ from fle.cli.run_files import (
 from fle.cli.tables import MINUS, aligned, cell, labelled, style_of
 from fle.data import Dataset
 from fle.policies import ActionTable
+from fle.returns import Measure, ReturnDistribution, measure
 
 if TYPE_CHECKING:
     from fle.fitting import Evaluation
-    from fle.report.numbers import NumberStyle
-    from fle.returns import ReturnDistribution
+    from fle.report.number_style import NumberStyle
 
 SHOWN = tuple(measure(text) for text in ("mean", "std", "cvar:0.1", "quantile:0.05", "loss"))
-TITLES = {"std": "std", "cvar:0.1": "worst 10%", "quantile:0.05": "5% quantile", "loss": "loss"}
-CAUTION = "these are differences between fitted laws; the error of the fits is not in them"
+CAUTION = "these are differences between fitted distributions; the error of the fits is not in them"
 
 
 @dataclass(frozen=True, eq=False)
 class Contender:
-    """A policy that was evaluated, and the law it is ranked by."""
+    """A policy that was evaluated, and the distribution it is ranked by."""
 
     target: Target
     evaluation: "Evaluation"
-    law: "ReturnDistribution"
+    law: ReturnDistribution
 
 
 def run(options: argparse.Namespace, messages: Messages) -> Outcome:
@@ -76,7 +74,7 @@ def run(options: argparse.Namespace, messages: Messages) -> Outcome:
             law = law.scalarize(options.weights)
         contenders.append(Contender(target, evaluation, law))
     by: Measure = options.by
-    contenders.sort(key=lambda contender: -by.sign * by.of(contender.law))
+    contenders.sort(key=lambda contender: -by.direction * contender.law.measure(by))
     pairs = _paired(contenders, data, options)
     for contender in contenders:
         _write(contender, options, folders, messages)
@@ -178,7 +176,7 @@ def _document(
         "ranking": [
             {
                 "policy": contender.target.name,
-                options.by.text: options.by.of(contender.law),
+                options.by.text: contender.law.measure(options.by),
                 "coverage": coverage_document(contender.target),
                 **results(contender.evaluation, options),
             }
@@ -200,7 +198,7 @@ def _lines(
     data: Dataset,
     options: argparse.Namespace,
 ) -> list[str]:
-    order = "highest" if options.by.sign > 0 else "lowest"
+    order = "highest" if options.by.direction > 0 else "lowest"
     lines = labelled(
         [
             ("data", f"{' '.join(options.data)}: {len(data):,} rows"),
@@ -209,11 +207,11 @@ def _lines(
         ]
     )
     if contenders:
-        shown = [*SHOWN, *([] if options.by.text in {m.text for m in SHOWN} else [options.by])]
+        shown = [*SHOWN, *(() if options.by in SHOWN else (options.by,))]
         style = style_of(contenders[0].law)
-        rows = [["", "policy", *(TITLES.get(m.text, m.label) for m in shown)]]
+        rows = [["", "policy", *(m.heading for m in shown)]]
         for place, contender in enumerate(contenders, 1):
-            cells = [cell(m, m.of(contender.law), style) for m in shown]
+            cells = [cell(m, contender.law.measure(m), style) for m in shown]
             rows.append([str(place), contender.target.name, *cells])
         lines += ["", *aligned(rows, left=2)]
     if pairs:

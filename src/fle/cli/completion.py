@@ -3,9 +3,9 @@
 import argparse
 
 from fle.cli.messages import Messages, UsageError
-from fle.cli.options import nearest
 from fle.cli.outcome import Outcome
 from fle.cli.parser import build_parser, subparsers_of
+from fle.errors import nearest
 
 
 def run(options: argparse.Namespace, messages: Messages) -> Outcome:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from fle.cli.commands import Command
-from fle.cli.measures import Measure
 from fle.cli.messages import UsageError
-from fle.cli.options import Option, nearest
+from fle.cli.options import Option
+from fle.errors import nearest
 
 # Said on the command line only.
 UNWRITTEN = ("config", "json")
@@ -121,7 +121,5 @@ def _toml_value(value: Any) -> str:
         return repr(value) if math.isfinite(value) else str(value)
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_toml_value(part) for part in value) + "]"
-    if isinstance(value, Measure):
-        value = value.text
     # A JSON string is a TOML one, except that TOML wants DEL escaped too.
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -16,10 +16,10 @@ from fle.cli.outcome import NO_ESTIMATE, Outcome
 from fle.cli.run_files import Context, settings_kept, spoken_command, write_run_files
 from fle.cli.tables import labelled, returns_document, risk_table
 from fle.data import Dataset
+from fle.returns import ReturnDistribution, distances_to_truth
 
 if TYPE_CHECKING:
     from fle.fitting import Evaluation
-    from fle.returns import ReturnDistribution
 
 
 WAY_OUT = "log data closer to the policy, or see the extrapolation with --anyway"
@@ -86,28 +86,20 @@ def carry_out(options: argparse.Namespace, messages: Messages, truth: Truth | No
     return Outcome(tuple(lines), document)
 
 
-def true_law(truth: Truth, evaluation: "Evaluation") -> "ReturnDistribution":
+def true_law(truth: Truth, evaluation: "Evaluation") -> ReturnDistribution:
     """The truth as a distribution, with the names of the estimate."""
-    from fle.returns import ReturnDistribution
-
     return ReturnDistribution.from_samples(truth.draws, evaluation.return_names)
 
 
 def _distances(
-    evaluation: "Evaluation", truth: "ReturnDistribution | None"
+    evaluation: "Evaluation", truth: ReturnDistribution | None
 ) -> tuple[dict[str, Any], list[str]]:
     """How far the estimate is from the truth, for machines and in words."""
     if truth is None:
         return {}, []
-    from fle.report.truth import comparisons
-
-    found = comparisons(evaluation.returns.samples, truth.samples, evaluation.return_names)
+    found = distances_to_truth(evaluation.returns, truth)
     document = {c.name: {"w1_over_std": c.distance, "floor": c.floor.mean} for c in found}
-    lines = [
-        f"{one_line(c.name)}: {c.distance:.3f} standard deviations from the truth (W1); two samples"
-        f" of the truth are {c.floor.mean:.3f} apart"
-        for c in found
-    ]
+    lines = [f"{one_line(c.name)}: {c.in_words()}" for c in found]
     return {"truth": document}, ["", *lines]
 
 

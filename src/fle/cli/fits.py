@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from fle.cli.compilation import keep_compiled
 from fle.cli.inputs import Target
 from fle.cli.messages import UsageError
-from fle.cli.options import nearest
 from fle.data import Dataset
+from fle.errors import nearest
 
 if TYPE_CHECKING:
     from fle.fitting import Evaluation, Training

@@ -5,6 +5,9 @@ import tomllib
 from collections.abc import Callable
 from typing import Any
 
+from fle.errors import SettingsError
+from fle.returns import Measure, measure
+
 
 def discount(text: str) -> float:
     """A number from 0 to 1."""
@@ -31,6 +34,14 @@ def seconds(text: str) -> float:
     if value <= 0:
         raise argparse.ArgumentTypeError(f"expected a positive number of seconds, got {text}")
     return value
+
+
+def risk_measure(text: str) -> Measure:
+    """A measure of the register, such as cvar:0.1."""
+    try:
+        return measure(text)
+    except SettingsError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def whole(least: int) -> Callable[[str], int]:

@@ -1,12 +1,12 @@
 """Options, stated once for the command line, the configuration file and shell completion."""
 
 import argparse
-import difflib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from fle.cli.messages import UsageError
+from fle.errors import nearest
 
 Form = Literal["value", "list", "files", "switch", "table"]
 
@@ -96,12 +96,6 @@ class Option:
 
     def _expected(self) -> str:
         return f"one of {', '.join(self.choices)}" if self.choices else "text"
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the one that was probably meant."""
-    close = difflib.get_close_matches(name, list(known), 1, cutoff=0.5)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 def require(options: argparse.Namespace, known: Iterable[Option]) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fle.policies import ActionTable
+from fle.returns import quantile
 
 if TYPE_CHECKING:
     from fle.fitting import Evaluation
@@ -37,7 +38,7 @@ class Difference:
     def of(cls, first: str, second: str, ours: np.ndarray, theirs: np.ndarray) -> "Difference":
         """From paired returns; `low` and `high` are the 5% and 95% quantiles."""
         gaps = ours - theirs
-        low, high = np.quantile(gaps, [0.05, 0.95])
+        low, high = quantile(gaps, [0.05, 0.95])
         return cls(
             first,
             second,

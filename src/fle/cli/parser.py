@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from fle.cli.commands import COMMANDS, Command
 from fle.cli.messages import UsageError
-from fle.cli.options import nearest
+from fle.errors import nearest
 
 REPRODUCE = "reproduce"
 REPRODUCE_MODULE = "fle.paper.command"

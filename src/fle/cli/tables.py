@@ -4,28 +4,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fle.cli.measures import USUAL, Measure
 from fle.cli.messages import one_line
+from fle.returns import Measure, ReturnDistribution
+from fle.returns.measures import usual_measures
 
 if TYPE_CHECKING:
     from fle.fitting import Evaluation
-    from fle.report.numbers import NumberStyle
-    from fle.returns import ReturnDistribution
+    from fle.report.number_style import NumberStyle
 
 MINUS = "\N{MINUS SIGN}"
 
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """A law in a table, and how a measure is read off it."""
+    """A distribution in a table, and how a measure is read off it."""
 
     label: str
-    law: "ReturnDistribution"
-    read: "Callable[[Measure, ReturnDistribution], float | None]"
+    law: ReturnDistribution
+    read: Callable[[ReturnDistribution, Measure], float | None]
 
     def value(self, measure: Measure) -> float | None:
-        """The measure of this law, where it has one."""
-        return self.read(measure, self.law)
+        """The measure of this distribution, where it has one."""
+        return self.read(self.law, measure)
 
 
 def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
@@ -56,7 +56,7 @@ def risk_table(
     evaluation: "Evaluation",
     measures: Sequence[Measure],
     weights: Sequence[float] | None,
-    truth: "ReturnDistribution | None" = None,
+    truth: ReturnDistribution | None = None,
 ) -> list[str]:
     """For each return, and their weighted sum, the target policy beside what was logged."""
     lines: list[str] = []
@@ -65,7 +65,7 @@ def risk_table(
             lines.append("")
         style = style_of(laws[0].law)
         rows = [[name, *(column.label for column in laws)]]
-        for measure in [*USUAL, *measures]:
+        for measure in [*usual_measures(), *measures]:
             values = [column.value(measure) for column in laws]
             rows.append([measure.label, *(cell(measure, value, style) for value in values)])
         lines += aligned(rows)
@@ -76,14 +76,14 @@ def cell(measure: Measure, value: float | None, style: "NumberStyle") -> str:
     """A number as people read it; hyphens for minus signs, which any terminal can show."""
     if value is None:
         return "-"
-    if measure.share:
+    if measure.probability:
         return f"{value:.1%}"
     return style.text(value).replace(MINUS, "-")
 
 
-def style_of(law: "ReturnDistribution") -> "NumberStyle":
-    """Decimals that suit a law."""
-    from fle.report.numbers import NumberStyle
+def style_of(law: ReturnDistribution) -> "NumberStyle":
+    """Decimals that suit a distribution."""
+    from fle.report.number_style import NumberStyle
 
     return NumberStyle.of(float(law.mean()), float(law.std()))
 
@@ -98,15 +98,13 @@ def returns_document(
     # Without weights there is no sum.
     for name, (_, laws) in zip(names, _laws(evaluation, weights, None), strict=False):
         for column in laws:
-            values = {m.text: column.value(m) for m in [*USUAL, *measures]}
+            values = {m.text: column.value(m) for m in [*usual_measures(), *measures]}
             document[column.label] = {**(document[column.label] or {}), name: values}
     return {"returns": document["target policy"], "logged_returns": document["logged"]}
 
 
-def logged_law(evaluation: "Evaluation") -> "ReturnDistribution | None":
+def logged_law(evaluation: "Evaluation") -> ReturnDistribution | None:
     """What the logged episodes earned, as far as that is known."""
-    from fle.returns import ReturnDistribution
-
     earned = evaluation.logged.returns
     if earned is None:
         return None
@@ -114,13 +112,13 @@ def logged_law(evaluation: "Evaluation") -> "ReturnDistribution | None":
 
 
 def _laws(
-    evaluation: "Evaluation", weights: Sequence[float] | None, truth: "ReturnDistribution | None"
+    evaluation: "Evaluation", weights: Sequence[float] | None, truth: ReturnDistribution | None
 ) -> list[tuple[str, list[Column]]]:
     """By return, what its columns show."""
-    columns = [Column("target policy", evaluation.returns, Measure.of_law)]
+    columns = [Column("target policy", evaluation.returns, ReturnDistribution.measure)]
     for label, law in (("truth", truth), ("logged", logged_law(evaluation))):
         if law is not None:
-            columns.append(Column(label, law, Measure.of_sample))
+            columns.append(Column(label, law, ReturnDistribution.measure_if_supported))
     names = evaluation.return_names
     alone = len(names) == 1
     laws = [

@@ -12,10 +12,10 @@ from fle.fitting.randomness import Randomness
 from fle.fitting.sampling import SAMPLE_BLOCK, draw_block
 from fle.fitting.targets import Update, mean_loss
 from fle.models.objectives import GradientObjective
-from fle.returns.risk import cvar
+from fle.returns import cvar
+from fle.returns.measures import RISK_LEVEL
 
 MEASURED_ROWS = SAMPLE_BLOCK
-RISK_LEVEL = 0.1
 
 
 @dataclass(frozen=True)

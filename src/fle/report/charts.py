@@ -1,18 +1,40 @@
-"""All charts of a page, and the density as an image file."""
+"""All charts of a page, as Vega-Lite specifications, and the density as an image file."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fle.errors import SettingsError
 from fle.files import write_atomically
-from fle.report.chart_parts import IMAGE, PAGE, Chart, altair_or_error, specification
-from fle.report.contents import Contents, coordinates_of
-from fle.report.law_charts import cdf_chart, density_chart, joint_chart, weighted_chart
-from fle.report.stage_charts import likelihood_chart, stage_returns_chart
+from fle.fitting import StageRecord
+from fle.report.chart_style import (
+    HEIGHT,
+    IMAGE,
+    PAGE,
+    Chart,
+    Palette,
+    Rows,
+    altair_or_error,
+    at,
+    between,
+    one_line,
+    rule,
+    specification,
+    value_axis,
+)
+from fle.report.contents import Contents, Coordinate, FloatArray, Joint, coordinates_of
+from fle.report.number_style import NumberStyle
+from fle.report.panels import LEVELS, START_LEVEL, Panel
 from fle.returns import ReturnDistribution
 
 IMAGE_WIDTH = 480
+MOST_STAGES = 300
+SOLID, DASHED = [1, 0], [5, 3]
+# A distribution beside the estimate may be drawn this many times as high.
+TALLEST = 3.0
 
 
 def page_charts(contents: Contents) -> dict[str, dict[str, Any]]:
@@ -48,12 +70,7 @@ def save_density(
     """
     alt = altair_or_error()
     path = Path(path)
-    coordinates = coordinates_of(
-        estimate.names,
-        estimate.samples,
-        None if behaviour is None else behaviour.samples,
-        None if truth is None else truth.samples,
-    )
+    coordinates = coordinates_of(estimate, behaviour, truth)
     key = ["filled: estimate", "orange: its worst 10%, and their mean"]
     key += ["grey line: logged behaviour"] if behaviour is not None else []
     key += ["green dashes: truth"] if truth is not None else []
@@ -65,6 +82,278 @@ def save_density(
     write_atomically(path, _rendered(specification(chart, IMAGE), path.suffix))
 
 
+def density_chart(alt: Any, coordinate: Coordinate, palette: Palette, *, tag: str = "") -> Chart:
+    """Histograms of the three distributions, with the tail shaded up to the value at risk.
+
+    `tag` tells the parameters of charts apart that stand in one image.
+    """
+    panel, style = coordinate.estimate, coordinate.style
+    edge = alt.param(name=f"edge{tag}", value=float(panel.value_at_risk[START_LEVEL]))
+    tail_mean = alt.param(name=f"tailMean{tag}", value=float(panel.cvar[START_LEVEL]))
+    x = alt.X("z:Q", **_return_axis(alt, coordinate, coordinate.axis.edges))
+    y = _density_axis(alt, coordinate)
+    body = alt.Chart(alt.Data(values=_histogram_steps(panel, style)))
+    others = [
+        alt.Chart(alt.Data(values=_histogram_steps(other, style)))
+        .mark_line(
+            color=colour, strokeDash=dash, strokeWidth=1.5, interpolate="step-after", clip=True
+        )
+        .encode(x, y)
+        for other, colour, dash in _other_panels(coordinate, palette)
+    ]
+    layers = [
+        body.mark_area(color=palette.estimate, opacity=0.35, interpolate="step-after").encode(x, y),
+        # Points beyond the edge fall on it, where they have no width.
+        body.transform_calculate(tail=f"min(datum.z, edge{tag})")
+        .mark_area(color=palette.tail, opacity=0.75, interpolate="step-after")
+        .encode(alt.X("tail:Q"), y),
+        *others,
+        rule(alt, palette.tail, [4, 3]).encode(x=at(alt, f"tailMean{tag}")),
+    ]
+    return alt.layer(*layers).add_params(edge, tail_mean).properties(height=HEIGHT)
+
+
+def cdf_chart(alt: Any, coordinate: Coordinate, palette: Palette) -> Chart:
+    """Distribution functions, with the risk level and the threshold marked."""
+    panel, style = coordinate.estimate, coordinate.style
+    edge = alt.param(name="edge", value=float(panel.value_at_risk[START_LEVEL]))
+    level = alt.param(name="level", value=float(LEVELS[START_LEVEL]))
+    threshold = alt.param(name="threshold", value=0.0)
+    share = alt.param(name="share", value=float(panel.returns.measure("loss")))
+    x = alt.X("z:Q", **_return_axis(alt, coordinate, coordinate.axis.edges))
+    y = alt.Y(
+        "p:Q",
+        title="probability below",
+        scale=alt.Scale(domain=[0, 1]),
+        axis=alt.Axis(format="%", tickCount=5),
+    )
+    lines = []
+    thresholds = style.rounded(coordinate.axis.thresholds)
+    own = (panel, palette.estimate, SOLID)
+    for which, colour, dash in (own, *_other_panels(coordinate, palette)):
+        rows = [
+            {"z": float(z), "p": round(float(p), 4)}
+            for z, p in zip(thresholds, which.below, strict=True)
+        ]
+        lines.append(
+            alt.Chart(alt.Data(values=rows))
+            .mark_line(color=colour, strokeWidth=2, strokeDash=dash)
+            .encode(x, y)
+        )
+    at_edge = {"x": at(alt, "edge"), "y": at(alt, "level")}
+    at_threshold = {"x": at(alt, "threshold"), "y": at(alt, "share")}
+    point = alt.Chart(alt.Data(values=[{}]))
+    layers = [
+        *lines,
+        rule(alt, palette.tail, [4, 3]).encode(y=at(alt, "level")),
+        rule(alt, palette.muted, [1, 3]).encode(x=at(alt, "threshold")),
+        point.mark_point(color=palette.tail, filled=True, size=70, opacity=1).encode(**at_edge),
+        point.mark_point(color=palette.ink, filled=True, size=55, opacity=1).encode(**at_threshold),
+    ]
+    chart = alt.layer(*layers).add_params(edge, level, threshold, share)
+    return chart.properties(height=HEIGHT)
+
+
+def joint_chart(
+    alt: Any, joint: Joint, coordinates: tuple[Coordinate, ...], palette: Palette
+) -> Chart:
+    """A heat map of two returns: deeper where more draws fall; circles are logged episodes."""
+    first, second = coordinates[joint.x], coordinates[joint.y]
+    rows_of_cells, columns_of_cells = np.nonzero(joint.shares)
+    x_edges, y_edges = first.style.rounded(joint.x_edges), second.style.rounded(joint.y_edges)
+    top = joint.shares.max()
+    cells = [
+        {
+            "x": x_edges[j],
+            "x2": x_edges[j + 1],
+            "y": y_edges[i],
+            "y2": y_edges[i + 1],
+            "s": round(float(joint.shares[i, j] / top), 3),
+        }
+        for i, j in zip(rows_of_cells, columns_of_cells, strict=True)
+    ]
+    x = alt.X("x:Q", **_return_axis(alt, first, joint.x_edges))
+    y = alt.Y("y:Q", **_return_axis(alt, second, joint.y_edges))
+    heat = (
+        alt.Chart(alt.Data(values=cells))
+        .mark_rect(color=palette.estimate, clip=True)
+        .encode(
+            x,
+            y,
+            x2="x2:Q",
+            y2="y2:Q",
+            opacity=alt.Opacity(
+                "s:Q", legend=None, scale=alt.Scale(type="sqrt", domain=[0, 1], range=[0.04, 1])
+            ),
+        )
+    )
+    episodes = [
+        {"x": a, "y": b}
+        for a, b in zip(
+            first.style.rounded(joint.episodes[:, 0]),
+            second.style.rounded(joint.episodes[:, 1]),
+            strict=True,
+        )
+    ]
+    dots = (
+        alt.Chart(alt.Data(values=episodes))
+        .mark_point(color=palette.behaviour, size=12, strokeWidth=1, opacity=0.8, clip=True)
+        .encode(x, y)
+    )
+    chart = alt.layer(heat, dots) if episodes else alt.layer(heat)
+    return chart.properties(height=300)
+
+
+def weighted_chart(alt: Any, palette: Palette) -> Chart:
+    """The density of a weighted sum; the page's script fills it in."""
+    edge = alt.param(name="edge", value=0.0)
+    tail_mean = alt.param(name="tailMean", value=0.0)
+    ends = [alt.param(name="low", value=0.0), alt.param(name="high", value=1.0)]
+    domain = [alt.expr("low"), alt.expr("high")]
+    x = alt.X(
+        "z:Q",
+        title="weighted sum",
+        scale=alt.Scale(domain=domain, nice=False),
+        axis=alt.Axis(tickCount=6),
+    )
+    y = alt.Y("p:Q", title="density", stack=None, axis=alt.Axis(tickCount=4))
+    body = alt.Chart(alt.InlineData(values=[{"z": 0, "p": 0}], name="steps"))
+    return (
+        alt.layer(
+            body.mark_area(color=palette.estimate, opacity=0.35, interpolate="step-after").encode(
+                x, y
+            ),
+            body.transform_calculate(tail="min(datum.z, edge)")
+            .mark_area(color=palette.tail, opacity=0.75, interpolate="step-after")
+            .encode(alt.X("tail:Q"), y),
+            alt.Chart(alt.InlineData(values=[{"z": 0, "p": 0}], name="logged"))
+            .mark_line(color=palette.behaviour, strokeWidth=1.5, interpolate="step-after")
+            .encode(x, y),
+            rule(alt, palette.tail, [4, 3]).encode(x=at(alt, "tailMean")),
+        )
+        .add_params(edge, tail_mean, *ends)
+        .properties(height=HEIGHT)
+    )
+
+
+def likelihood_chart(alt: Any, contents: Contents, palette: Palette) -> Chart:
+    """Loss on rows that were not trained on, stage by stage."""
+    rows = [
+        {"stage": r.stage, "p": float(f"{r.held_out_loss:.6g}")} for r in _chosen_stages(contents)
+    ]
+    title = "negative log likelihood" if contents.has_density else "loss"
+    return (
+        alt.Chart(alt.Data(values=rows))
+        .mark_line(color=palette.estimate, strokeWidth=2, point=_points(rows, palette.estimate))
+        .encode(
+            _stage_axis(alt, contents),
+            alt.Y("p:Q", title=title, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5)),
+        )
+        .properties(height=HEIGHT)
+    )
+
+
+def stage_returns_chart(alt: Any, contents: Contents, index: int, palette: Palette) -> Chart:
+    """Mean with one standard deviation to each side, and CVaR, stage by stage."""
+    coordinate = contents.coordinates[index]
+    style = coordinate.style
+    chosen = _chosen_stages(contents)
+    mean = np.array([r.mean[index] for r in chosen])
+    std = np.array([r.std[index] for r in chosen])
+    columns = {
+        "low": style.rounded(mean - std),
+        "high": style.rounded(mean + std),
+        "mean": style.rounded(mean),
+        "cvar": style.rounded([r.cvar[index] for r in chosen]),
+    }
+    rows = [
+        {"stage": r.stage} | {name: float(values[k]) for name, values in columns.items()}
+        for k, r in enumerate(chosen)
+    ]
+    base = alt.Chart(alt.Data(values=rows))
+    x = _stage_axis(alt, contents)
+    title = {
+        "title": one_line(coordinate.name),
+        "scale": alt.Scale(zero=False),
+        "axis": value_axis(alt, style),
+    }
+    return alt.layer(
+        base.mark_area(color=palette.estimate, opacity=0.2).encode(
+            x, alt.Y("low:Q", **title), alt.Y2("high:Q")
+        ),
+        base.mark_line(
+            color=palette.estimate, strokeWidth=2, point=_points(rows, palette.estimate)
+        ).encode(x, alt.Y("mean:Q", **title)),
+        base.mark_line(
+            color=palette.tail,
+            strokeWidth=1.5,
+            strokeDash=[4, 3],
+            point=_points(rows, palette.tail),
+        ).encode(x, alt.Y("cvar:Q", **title)),
+    ).properties(height=HEIGHT)
+
+
+def _histogram_steps(panel: Panel, style: NumberStyle) -> Rows:
+    """The corners of a histogram, for a line or an area that steps after each."""
+    heights = [*panel.heights, 0.0]
+    return [
+        {"z": float(z), "p": float(f"{p:.4g}")}
+        for z, p in zip(style.rounded(panel.edges), heights, strict=True)
+    ]
+
+
+def _return_axis(alt: Any, coordinate: Coordinate, edges: FloatArray) -> dict[str, Any]:
+    """Title, scale and numbers of an axis that shows a return."""
+    return {
+        "title": one_line(coordinate.name),
+        "scale": between(alt, edges),
+        "axis": value_axis(alt, coordinate.style),
+    }
+
+
+def _density_axis(alt: Any, coordinate: Coordinate) -> Any:
+    """Room for the estimate, and for sharper ones beside it as far as it stays readable."""
+    heights = [panel.heights.max() for panel, _, _ in _other_panels(coordinate, PAGE)]
+    own = coordinate.estimate.heights.max()
+    top = 1.05 * min(max([own, *heights]), TALLEST * own)
+    plain = coordinate.style.exponent_figures is None
+    return alt.Y(
+        "p:Q",
+        title="density",
+        stack=None,
+        scale=alt.Scale(domain=[0, float(f"{top:.4g}")], nice=False),
+        axis=alt.Axis(tickCount=4) if plain else alt.Axis(tickCount=4, format=".2~e"),
+    )
+
+
+def _other_panels(
+    coordinate: Coordinate, palette: Palette
+) -> Iterator[tuple[Panel, str, list[int]]]:
+    """The distributions beside the estimate, each with a colour and a dash."""
+    if coordinate.behaviour is not None:
+        yield coordinate.behaviour, palette.behaviour, SOLID
+    if coordinate.truth is not None:
+        yield coordinate.truth, palette.truth, DASHED
+
+
+def _stage_axis(alt: Any, contents: Contents) -> Any:
+    title = "stage" if contents.discounted else "stage, from the last step to the first"
+    scale = alt.Scale(domain=[1, max(2, len(contents.stages))], nice=False)
+    return alt.X("stage:Q", title=title, scale=scale, axis=alt.Axis(tickMinStep=1, format="d"))
+
+
+def _chosen_stages(contents: Contents) -> list[StageRecord]:
+    """All stages, or evenly spaced ones of very many."""
+    number = len(contents.stages)
+    picks = np.unique(np.linspace(0, number - 1, min(number, MOST_STAGES)).round().astype(int))
+    return [contents.stages[i] for i in picks]
+
+
+def _points(rows: Rows, colour: str) -> dict[str, Any] | bool:
+    """A mark at each stage where they are few, so that a single one is seen."""
+    return {"color": colour, "filled": True, "size": 22} if len(rows) <= 12 else False
+
+
 def _rendered(spec: dict[str, Any], suffix: str) -> bytes:
     import vl_convert
 
@@ -72,4 +361,4 @@ def _rendered(spec: dict[str, Any], suffix: str) -> bytes:
         return vl_convert.vegalite_to_png({**spec, "background": "white"}, scale=2)
     if suffix == ".svg":
         return vl_convert.vegalite_to_svg(spec).encode("utf-8")
-    raise SettingsError(f"A chart is written as .png or .svg, got {suffix or 'no suffix'!r}.")
+    raise SettingsError(f"path: expected .png or .svg, got {suffix or 'no suffix'!r}")

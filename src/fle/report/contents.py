@@ -1,27 +1,32 @@
 """What a report says, as plain data gathered from an evaluation; no HTML and no charts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fle.data import Dataset
-from fle.fitting import Evaluation, LoggedData, StageRecord, Training
-from fle.report.laws import Axis, Law
-from fle.report.numbers import NumberStyle
-from fle.report.truth import Comparison, checked_truth, comparisons
-from fle.returns import ReturnDistribution
+from fle.errors import SettingsError
+from fle.fitting import Evaluation, LoggedData, Provenance, StageRecord, Training
+from fle.report.number_style import NumberStyle
+from fle.report.panels import Axis, Panel
+from fle.returns import ReturnDistribution, TruthDistance, distances_to_truth
+from fle.returns.measures import RISK_LEVEL
 
 FloatArray = NDArray[np.float64]
 Interval = tuple[float, float]
 
+# The figures that stand first.
+HEADLINE = ("mean", f"cvar:{RISK_LEVEL:g}", "loss")
 # Draws that the page carries for weighted sums of vector returns.
 PAGE_DRAWS = 4_000
 PAGE_EPISODES = 2_000
 MOST_PAIRS = 6
 JOINT_BINS = 40
+JOINT_EPISODES = 200
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,7 @@ class Extras:
     """What an evaluation does not know itself, each part optional.
 
     warnings: further reservations.
-    intervals: of a headline figure, by return name and "mean", "cvar" or "loss".
+    intervals: of a headline figure, by return name and measure: "mean", "cvar:0.1" or "loss".
     """
 
     warnings: tuple[str, ...] = ()
@@ -38,14 +43,14 @@ class Extras:
 
 @dataclass(frozen=True)
 class Coordinate:
-    """One return: its law under the target policy, beside the logged one and the true one."""
+    """One return under the target policy, beside the logged one and the true one."""
 
     name: str
     style: NumberStyle
     axis: Axis
-    estimate: Law
-    behaviour: Law | None
-    truth: Law | None
+    estimate: Panel
+    behaviour: Panel | None
+    truth: Panel | None
     intervals: Mapping[str, Interval]
 
 
@@ -76,7 +81,7 @@ class Contents:
     enough_coverage: bool
     coordinates: tuple[Coordinate, ...]
     behaviour_remark: str | None
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[TruthDistance, ...]
     truth_size: int
     joints: tuple[Joint, ...]
     draws: FloatArray | None
@@ -101,14 +106,16 @@ def gather(
 ) -> Contents:
     """All that the report will show; see `write_report` for the arguments."""
     extras = extras or Extras()
-    returns = evaluation.returns
-    estimate = returns.samples
-    true_draws = checked_truth(truth, returns.names)
+    estimate = evaluation.returns
+    true_returns = None if truth is None else checked_truth(truth, estimate.names)
     logged = evaluation.logged
     if data is not None:
         logged = LoggedData.of(data, evaluation.gamma, evaluation.horizon)
-    earned = logged.returns
-    coordinates = coordinates_of(returns.names, estimate, earned, true_draws, extras.intervals)
+    earned = None
+    if logged.returns is not None:
+        earned = ReturnDistribution.from_samples(logged.returns, estimate.names)
+    _check_intervals(extras.intervals, estimate.names)
+    coordinates = coordinates_of(estimate, earned, true_returns, extras.intervals)
     covered = evaluation.coverage
     warnings = [
         *(() if covered is None else covered.warnings),
@@ -116,30 +123,52 @@ def gather(
         *(() if data is None else data.warnings),
         *extras.warnings,
     ]
-    several = returns.dim > 1
+    arguments = _arguments(evaluation.provenance, evaluation.model, evaluation.horizon)
+    several = estimate.dim > 1
+    episodes = earned if several else None
     return Contents(
         title=title or "Return of the target policy",
-        problem=_problem(evaluation),
+        problem=_problem(evaluation.gamma, evaluation.horizon),
         warnings=tuple(dict.fromkeys(warnings)),
         notes=tuple(dict.fromkeys(evaluation.notes)),
         enough_coverage=covered is None or covered.enough,
         coordinates=coordinates,
         behaviour_remark=_remark(logged),
-        comparisons=() if true_draws is None else comparisons(estimate, true_draws, returns.names),
-        truth_size=0 if true_draws is None else len(true_draws),
+        comparisons=() if true_returns is None else distances_to_truth(estimate, true_returns),
+        truth_size=0 if true_returns is None else len(true_returns.samples),
         joints=_joints(coordinates, estimate, earned) if several else (),
         draws=_page_rows(coordinates, estimate, PAGE_DRAWS) if several else None,
-        episodes=_page_rows(coordinates, earned, PAGE_EPISODES)
-        if several and earned is not None
-        else None,
-        has_density=returns.log_density is not None,
+        episodes=None if episodes is None else _page_rows(coordinates, episodes, PAGE_EPISODES),
+        has_density=estimate.log_density is not None,
         discounted=evaluation.horizon is None,
         stages=evaluation.records,
         data_lines=_data_lines(logged, warnings, evaluation.notes),
-        settings=_settings(evaluation),
+        settings=_settings(arguments, evaluation.records, evaluation.provenance),
         versions=dict(sorted(evaluation.provenance.versions.items())),
-        command=command or _python_lines(evaluation),
+        command=command or _python_lines(arguments),
     )
+
+
+def checked_truth(
+    truth: ArrayLike | ReturnDistribution, names: tuple[str, ...]
+) -> ReturnDistribution:
+    """The true return, with as many coordinates as the estimate has."""
+    if not isinstance(truth, ReturnDistribution):
+        truth = ReturnDistribution.from_samples(truth)
+    if truth.dim != len(names):
+        raise SettingsError(
+            f"truth: expected {len(names)} columns, for {', '.join(names)}, got {truth.dim}"
+        )
+    return truth
+
+
+def _check_intervals(intervals: Mapping[tuple[str, str], Interval], names: tuple[str, ...]) -> None:
+    for name, measure in intervals:
+        if name not in names or measure not in HEADLINE:
+            raise SettingsError(
+                f"intervals: expected a return of {', '.join(names)} and a measure of "
+                f"{', '.join(HEADLINE)}, got {(name, measure)}"
+            )
 
 
 def _remark(logged: LoggedData) -> str | None:
@@ -156,61 +185,62 @@ def _remark(logged: LoggedData) -> str | None:
 
 
 def coordinates_of(
-    names: tuple[str, ...],
-    estimate: FloatArray,
-    earned: FloatArray | None,
-    truth: FloatArray | None,
+    estimate: ReturnDistribution,
+    earned: ReturnDistribution | None,
+    truth: ReturnDistribution | None,
     intervals: Mapping[tuple[str, str], Interval] | None = None,
 ) -> tuple[Coordinate, ...]:
-    """One a column of the draws (n, d)."""
+    """One for each coordinate of the return."""
     coordinates = []
-    for i, name in enumerate(names):
-        others = [None if rows is None else rows[:, i] for rows in (earned, truth)]
-        axis = Axis.around(estimate[:, i], [rows for rows in others if rows is not None])
-        behaviour, true_law = (None if rows is None else Law.of(rows, axis) for rows in others)
-        law = Law.of(estimate[:, i], axis)
+    for i, name in enumerate(estimate.names):
+        own = estimate.marginal(i)
+        others = [None if whole is None else whole.marginal(i) for whole in (earned, truth)]
+        axis = Axis.around(own, [one for one in others if one is not None])
+        behaviour, true_panel = (None if one is None else Panel.of(one, axis) for one in others)
         ends = {measure: pair for (of, measure), pair in (intervals or {}).items() if of == name}
-        style = NumberStyle.of(law.mean, law.std)
+        style = NumberStyle.of(float(own.mean()), float(own.std()))
         # "reward" is what a reward without a name is called; what is shown is its return.
-        shown = "return" if names == ("reward",) else name
-        coordinates.append(Coordinate(shown, style, axis, law, behaviour, true_law, ends))
+        shown = "return" if estimate.names == ("reward",) else name
+        coordinates.append(
+            Coordinate(shown, style, axis, Panel.of(own, axis), behaviour, true_panel, ends)
+        )
     return tuple(coordinates)
 
 
 def _joints(
-    coordinates: tuple[Coordinate, ...], estimate: FloatArray, earned: FloatArray | None
+    coordinates: tuple[Coordinate, ...],
+    estimate: ReturnDistribution,
+    earned: ReturnDistribution | None,
 ) -> tuple[Joint, ...]:
     joints = []
+    rows, weights = estimate.samples, estimate.weights
+    logged = np.empty((0, estimate.dim)) if earned is None else earned.some_draws(JOINT_EPISODES)
     for x, y in list(combinations(range(len(coordinates)), 2))[:MOST_PAIRS]:
         x_edges, y_edges = (
             np.linspace(edges[0], edges[-1], JOINT_BINS + 1)
             for edges in (coordinates[i].axis.edges for i in (x, y))
         )
-        counts = np.histogram2d(estimate[:, y], estimate[:, x], (y_edges, x_edges))[0]
-        episodes = np.empty((0, 2)) if earned is None else _some_rows(earned, 200)[:, [x, y]]
-        joints.append(Joint(x, y, x_edges, y_edges, counts / len(estimate), episodes))
+        masses = np.histogram2d(rows[:, y], rows[:, x], (y_edges, x_edges), weights=weights)[0]
+        total = len(rows) if weights is None else weights.sum()
+        joints.append(Joint(x, y, x_edges, y_edges, masses / total, logged[:, [x, y]]))
     return tuple(joints)
 
 
-def _some_rows(rows: FloatArray, most: int) -> FloatArray:
-    if len(rows) <= most:
-        return rows
-    return rows[np.random.default_rng(0).choice(len(rows), most, replace=False)]
-
-
-def _page_rows(coordinates: tuple[Coordinate, ...], rows: FloatArray, most: int) -> FloatArray:
-    chosen = _some_rows(rows, most)
+def _page_rows(
+    coordinates: tuple[Coordinate, ...], returns: ReturnDistribution, most: int
+) -> FloatArray:
+    chosen = returns.some_draws(most)
     columns = [c.style.rounded(chosen[:, i]) for i, c in enumerate(coordinates)]
     return np.stack(columns, axis=1)
 
 
-def _problem(evaluation: Evaluation) -> str:
-    if evaluation.horizon is None:
-        return f"discounted return, gamma = {evaluation.gamma:g}"
-    steps = f"{evaluation.horizon} step" + ("s" if evaluation.horizon > 1 else "")
-    if evaluation.gamma == 1:
+def _problem(gamma: float, horizon: int | None) -> str:
+    if horizon is None:
+        return f"discounted return, gamma = {gamma:g}"
+    steps = f"{horizon} step" + ("s" if horizon > 1 else "")
+    if gamma == 1:
         return f"return over {steps}"
-    return f"return over {steps}, discounted by gamma = {evaluation.gamma:g}"
+    return f"return over {steps}, discounted by gamma = {gamma:g}"
 
 
 def _data_lines(logged: LoggedData, warnings: list[str], notes: tuple[str, ...]) -> tuple[str, ...]:
@@ -219,39 +249,40 @@ def _data_lines(logged: LoggedData, warnings: list[str], notes: tuple[str, ...])
     return tuple(line for line in logged.summary.splitlines() if line not in shown)
 
 
-def _settings(evaluation: Evaluation) -> dict[str, str]:
+def _settings(
+    arguments: Mapping[str, str], records: Sequence[StageRecord], provenance: Provenance
+) -> dict[str, str]:
     """All settings of the run, then what it took and what it was made from."""
-    provenance = evaluation.provenance
-    seconds = sum(record.seconds for record in evaluation.records)
+    seconds = sum(record.seconds for record in records)
     return {
-        **{name.replace("_", " "): text for name, text in _arguments(evaluation).items()},
+        **{name.replace("_", " "): text for name, text in arguments.items()},
         "training time": f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s",
         "data (sha256)": provenance.data[:16],
         "policy (sha256)": provenance.policy[:16],
     }
 
 
-def _arguments(evaluation: Evaluation) -> dict[str, str]:
+def _arguments(provenance: Provenance, model: Any, horizon: int | None) -> dict[str, str]:
     """What `fle.evaluate` was called with, defaults filled in, each as Python."""
-    settings = evaluation.provenance.settings
+    settings = provenance.settings
     given = {name: repr(settings[name]) for name in sorted(settings) if settings[name] is not None}
-    if evaluation.horizon is not None:
+    if horizon is not None:
         # A horizon says how many stages there are.
         given.pop("stages", None)
-    ours = type(evaluation.model).__module__.startswith("fle.")
+    ours = type(model).__module__.startswith("fle.")
     return given | {
-        "model": ("fle." if ours else "") + repr(evaluation.model),
+        "model": ("fle." if ours else "") + repr(model),
         "training": f"fle.{Training(**settings['training'])!r}",
-        "seed": repr(evaluation.provenance.seed),
+        "seed": repr(provenance.seed),
     }
 
 
-def _python_lines(evaluation: Evaluation) -> str:
+def _python_lines(arguments: Mapping[str, str]) -> str:
     """The call that gives the same result from the same data and policy."""
-    arguments = "".join(f"    {name}={text},\n" for name, text in _arguments(evaluation).items())
+    written = "".join(f"    {name}={text},\n" for name, text in arguments.items())
     return (
         "import fle\n\n"
         "# data: the logged transitions; policy: the target policy\n"
-        f"result = fle.evaluate(\n    data,\n    policy,\n{arguments})\n"
+        f"result = fle.evaluate(\n    data,\n    policy,\n{written})\n"
         'result.report("report.html")'
     )

@@ -4,7 +4,7 @@
   const views = new Map();
   const state = { level: report.startLevel, weights: null };
 
-  // Numbers are written as in the rest of the page: numbers.py has the same rules.
+  // Numbers are written as in the rest of the page: number_style.py has the same rules.
   const write = (value, style) => {
     if (value === null) return "–";
     let text;
@@ -36,17 +36,17 @@
     const position = Number(document.getElementById(`threshold-${index}`).value);
     const threshold = (coordinate.first + position) * coordinate.step;
     show(root, '[data-show="threshold"]', write(threshold, coordinate.thresholdStyle));
-    for (const [name, law] of Object.entries(coordinate.laws)) {
-      const cell = (measure) => `[data-law="${name}"][data-measure="${measure}"]`;
-      show(root, cell("edge"), write(law.edge[state.level], coordinate.style));
-      show(root, cell("tailMean"), write(law.tailMean[state.level], coordinate.style));
-      show(root, cell("below"), percent(law.below[position]));
+    for (const [name, panel] of Object.entries(coordinate.panels)) {
+      const cell = (measure) => `[data-panel="${name}"][data-measure="${measure}"]`;
+      show(root, cell("edge"), write(panel.edge[state.level], coordinate.style));
+      show(root, cell("tailMean"), write(panel.tailMean[state.level], coordinate.style));
+      show(root, cell("below"), percent(panel.below[position]));
     }
-    const law = coordinate.laws.estimate;
-    const edge = law.edge[state.level];
-    signal(`density-${index}`, { edge, tailMean: law.tailMean[state.level] });
+    const panel = coordinate.panels.estimate;
+    const edge = panel.edge[state.level];
+    signal(`density-${index}`, { edge, tailMean: panel.tailMean[state.level] });
     signal(`cdf-${index}`, {
-      edge, level: report.levels[state.level], threshold, share: law.below[position],
+      edge, level: report.levels[state.level], threshold, share: panel.below[position],
     });
   };
 
@@ -90,21 +90,21 @@
     const weights = [...root.querySelectorAll(".weight")].map((input) => Number(input.value));
     weights.forEach((weight, i) => show(root, `[data-weight="${i}"]`, weight.toFixed(2).replace("-", "\u2212")));
     const level = report.levels[state.level];
-    const laws = { estimate: summarise(report.weighted.draws, weights, level) };
-    if (report.weighted.episodes) laws.behaviour = summarise(report.weighted.episodes, weights, level);
-    const style = styleOf(laws.estimate.mean, laws.estimate.std);
-    for (const [name, law] of Object.entries(laws)) {
+    const panels = { estimate: summarise(report.weighted.draws, weights, level) };
+    if (report.weighted.episodes) panels.behaviour = summarise(report.weighted.episodes, weights, level);
+    const style = styleOf(panels.estimate.mean, panels.estimate.std);
+    for (const [name, panel] of Object.entries(panels)) {
       const cell = (measure) => `[data-sum="${name}"][data-measure="${measure}"]`;
-      for (const measure of ["mean", "std", "edge", "tailMean"]) show(root, cell(measure), write(law[measure], style));
-      show(root, cell("below"), percent(law.below));
+      for (const measure of ["mean", "std", "edge", "tailMean"]) show(root, cell(measure), write(panel[measure], style));
+      show(root, cell("below"), percent(panel.below));
     }
     const view = views.get("weighted");
     if (!view) return;
-    const { sums, std, edge, tailMean } = laws.estimate;
+    const { sums, std, edge, tailMean } = panels.estimate;
     const margin = 0.25 * std || 0.1 * Math.abs(sums[0]) || 1;
     const [low, high] = [sums[0] - margin, sums[sums.length - 1] + margin];
     view.data("steps", histogram(sums, low, high));
-    view.data("logged", laws.behaviour ? histogram(laws.behaviour.sums, low, high) : [{ z: low, p: 0 }]);
+    view.data("logged", panels.behaviour ? histogram(panels.behaviour.sums, low, high) : [{ z: low, p: 0 }]);
     signal("weighted", { low, high, edge, tailMean });
   };
 

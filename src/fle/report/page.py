@@ -17,24 +17,26 @@ from fle.errors import FLEError
 from fle.files import write_atomically
 from fle.fitting import Evaluation
 from fle.report import wording
-from fle.report.chart_parts import altair_or_error
+from fle.report.chart_style import altair_or_error
 from fle.report.charts import page_charts
 from fle.report.contents import Contents, Coordinate, Extras, FloatArray, gather
-from fle.report.laws import LEVELS, START_LEVEL, Law, tail_means
-from fle.report.numbers import NumberStyle, percent
-from fle.returns import ReturnDistribution, value_at_risk
+from fle.report.number_style import NumberStyle, percent
+from fle.report.panels import LEVELS, START_LEVEL, Panel
+from fle.returns import ReturnDistribution, measure
+from fle.returns.measures import RISK_LEVEL
 
 # Nothing may be fetched or sent. Vega builds functions from its expressions, hence unsafe-eval.
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "
     "img-src data:"
 )
+# What the page's script computes of a weighted sum: its name there, ours, and the label.
 WEIGHTED_MEASURES = (
-    ("mean", "Mean"),
-    ("std", "Standard deviation"),
-    ("edge", "VaR at"),
-    ("tailMean", "CVaR at"),
-    ("below", "Chance below 0"),
+    ("mean", "mean", "Mean"),
+    ("std", "std", "Standard deviation"),
+    ("edge", f"value_at_risk:{RISK_LEVEL:g}", "VaR at"),
+    ("tailMean", f"cvar:{RISK_LEVEL:g}", "CVaR at"),
+    ("below", "loss", "Chance below 0"),
 )
 
 
@@ -136,25 +138,26 @@ def _bundle() -> str:
 
 def _coordinate_view(c: Coordinate) -> dict[str, Any]:
     position = start_position(c)
-    laws = [
+    panels = [
         {
             "id": key,
             "label": label,
-            "size": f"{law.size:,}",
-            "edge": wording.text_or_dash(c.style, wording.value_at_risk(law, START_LEVEL)),
-            "tail_mean": wording.text_or_dash(c.style, wording.tail_mean(law, START_LEVEL)),
-            "below": percent(float(law.below[position])),
+            "size": f"{panel.size:,}",
+            "edge": wording.text_or_dash(c.style, panel.edge(START_LEVEL)),
+            "tail_mean": wording.text_or_dash(c.style, panel.tail_mean(START_LEVEL)),
+            "below": percent(float(panel.below[position])),
         }
-        for key, label, law in wording.laws_of(c)
+        for key, label, panel in wording.panels_of(c)
     ]
     threshold = threshold_style(c).text(float(c.axis.thresholds[position]))
     return {
         "name": c.name,
         "behaviour": c.behaviour is not None,
         "truth": c.truth is not None,
-        "laws": laws,
-        "rows": [{"label": label, "cells": cells} for label, cells in wording.fixed_rows(c)],
-        "start": laws[0] | {"threshold": threshold, "position": position},
+        "panels": panels,
+        "rows": wording.usual_rows(c),
+        "further": wording.further_rows(c),
+        "start": panels[0] | {"threshold": threshold, "position": position},
         "thresholds": len(c.axis.thresholds),
         "remarks": wording.outside_remarks(c),
     }
@@ -188,7 +191,9 @@ def _script_data(contents: Contents) -> dict[str, Any]:
                 "thresholdStyle": _script_style(threshold_style(c)),
                 "first": c.axis.first,
                 "step": c.axis.step,
-                "laws": {key: _script_law(law, c.style) for key, _, law in wording.laws_of(c)},
+                "panels": {
+                    key: _script_panel(panel, c.style) for key, _, panel in wording.panels_of(c)
+                },
             }
             for c in contents.coordinates
         ],
@@ -201,12 +206,12 @@ def _script_style(style: NumberStyle) -> dict[str, int | None]:
     return {"places": style.places, "exponentFigures": style.exponent_figures}
 
 
-def _script_law(law: Law, style: NumberStyle) -> dict[str, list[float | None]]:
+def _script_panel(panel: Panel, style: NumberStyle) -> dict[str, list[float | None]]:
     levels = range(len(LEVELS))
     return {
-        "edge": _rounded([wording.value_at_risk(law, k) for k in levels], style),
-        "tailMean": _rounded([wording.tail_mean(law, k) for k in levels], style),
-        "below": [round(float(share), 5) for share in law.below],
+        "edge": _rounded([panel.edge(k) for k in levels], style),
+        "tailMean": _rounded([panel.tail_mean(k) for k in levels], style),
+        "below": [round(float(share), 5) for share in panel.below],
     }
 
 
@@ -225,7 +230,7 @@ def _weighted_view(contents: Contents) -> dict[str, Any] | None:
     return {
         "names": [c.name for c in contents.coordinates],
         "start": "1.00",
-        "measures": WEIGHTED_MEASURES,
+        "measures": [(key, label) for key, _, label in WEIGHTED_MEASURES],
         "estimate": _sum_cells(estimate, style),
         "behaviour": behaviour,
         "remark": (
@@ -236,14 +241,9 @@ def _weighted_view(contents: Contents) -> dict[str, Any] | None:
 
 
 def _sum_cells(sums: FloatArray, style: NumberStyle) -> dict[str, str]:
-    level = float(LEVELS[START_LEVEL])
-    tail = float(tail_means(np.sort(sums), np.array([level]))[0])
     return {
-        "mean": style.text(float(sums.mean())),
-        "std": style.text(float(sums.std())),
-        "edge": style.text(value_at_risk(sums, level)),
-        "tailMean": style.text(tail),
-        "below": percent(float(np.mean(sums < 0))),
+        key: wording.written(asked, asked.of(sums), style)
+        for key, asked in ((key, measure(text)) for key, text, _ in WEIGHTED_MEASURES)
     }
 
 

@@ -1,18 +1,19 @@
 """The sentences and tables of the page, from its contents."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from fle.report.contents import Contents, Coordinate
-from fle.report.laws import LEVELS, QUANTILES, START_LEVEL, Law
-from fle.report.numbers import NumberStyle, level_words, percent
+from fle.report.contents import HEADLINE, Contents, Coordinate
+from fle.report.number_style import NumberStyle, percent
+from fle.report.panels import START_LEVEL, Panel
+from fle.returns import Measure, measure
+from fle.returns.measures import RISK_LEVEL, further_measures, usual_measures
+from fle.returns.risk import percentage
 
-START = level_words(float(LEVELS[START_LEVEL]))
+START = percentage(RISK_LEVEL)
 MOST_TABLE_STAGES = 20
-# Fewer logged episodes than this in a tail, and its mean says nothing.
-LEAST_TAIL = 5
 
 
 @dataclass(frozen=True)
@@ -51,34 +52,34 @@ def headline(contents: Contents) -> tuple[HeadlineGroup, ...]:
         return ()
     alone = len(contents.coordinates) == 1
     return tuple(
-        HeadlineGroup(None if alone else c.name, tuple(_figures(c))) for c in contents.coordinates
+        HeadlineGroup(
+            None if alone else c.name, tuple(_figure(c, measure(text)) for text in HEADLINE)
+        )
+        for c in contents.coordinates
     )
 
 
-def _figures(c: Coordinate) -> Iterator[Figure]:
-    text = c.style.text
-    yield _figure(c, "mean", "Mean", lambda law: law.mean, text)
-    worst = f"Mean of the worst {START}"
-    yield _figure(c, "cvar", worst, lambda law: tail_mean(law, START_LEVEL), text)
-    yield _figure(c, "loss", "Chance of a loss (below 0)", lambda law: law.loss, percent)
-
-
-def _figure(
-    c: Coordinate,
-    measure: str,
-    label: str,
-    of: Callable[[Law], float | None],
-    write: Callable[[float], str],
-) -> Figure:
-    value = of(c.estimate)
-    ends = c.intervals.get(measure)
-    logged = None if c.behaviour is None else of(c.behaviour)
+def _figure(c: Coordinate, shown: Measure) -> Figure:
+    value = c.estimate.measure(shown)
+    ends = c.intervals.get(shown.text)
+    logged = None if c.behaviour is None else c.behaviour.measure(shown)
     return Figure(
-        label,
-        "–" if value is None else write(value),
-        None if ends is None else f"{write(ends[0])} to {write(ends[1])}",
-        None if logged is None else write(logged),
+        _capital(shown.label),
+        written(shown, value, c.style),
+        None if ends is None else " to ".join(written(shown, end, c.style) for end in ends),
+        None if logged is None else written(shown, logged, c.style),
     )
+
+
+def written(shown: Measure, value: float | None, style: NumberStyle) -> str:
+    """The value of a measure, or a dash where there is none."""
+    if value is not None and shown.probability:
+        return percent(value)
+    return text_or_dash(style, value)
+
+
+def _capital(label: str) -> str:
+    return label[:1].upper() + label[1:]
 
 
 def sentences(contents: Contents) -> list[str]:
@@ -91,11 +92,11 @@ def sentences(contents: Contents) -> list[str]:
     alone = len(contents.coordinates) == 1
     lines = []
     for c in contents.coordinates:
-        law, text = c.estimate, c.style.text
+        panel, text = c.estimate, c.style.text
         line = (
-            f"Under the target policy, {'the return' if alone else c.name} is {text(law.mean)} on "
-            f"average. In the worst {START} of cases it averages "
-            f"{text(float(law.cvar[START_LEVEL]))}. {_loss_words(law)}"
+            f"Under the target policy, {'the return' if alone else c.name} is {text(panel.mean)} "
+            f"on average. In the worst {START} of cases it averages "
+            f"{text(float(panel.cvar[START_LEVEL]))}. {_loss_words(panel)}"
         )
         if c.behaviour is not None:
             line += (
@@ -106,12 +107,13 @@ def sentences(contents: Contents) -> list[str]:
     return lines
 
 
-def _loss_words(law: Law) -> str:
-    if law.loss == 0:
-        return f"None of {law.size:,} simulated returns is a loss."
-    if law.loss == 1:
-        return f"All of {law.size:,} simulated returns are below 0."
-    return f"It ends below 0 with a chance of {percent(law.loss)}."
+def _loss_words(panel: Panel) -> str:
+    share = panel.returns.measure("loss")
+    if share == 0:
+        return f"None of {panel.size:,} simulated returns is a loss."
+    if share == 1:
+        return f"All of {panel.size:,} simulated returns are below 0."
+    return f"It ends below 0 with a chance of {percent(share)}."
 
 
 def subtitle(contents: Contents) -> str:
@@ -121,38 +123,32 @@ def subtitle(contents: Contents) -> str:
     return f"Estimated from logged data alone: {contents.problem}{what}"
 
 
-def laws_of(c: Coordinate) -> list[tuple[str, str, Law]]:
-    """Id, label and law of what the tables compare."""
-    laws = [
+def panels_of(c: Coordinate) -> list[tuple[str, str, Panel]]:
+    """Id, label and panel of what the tables compare."""
+    panels = [
         ("estimate", "Target policy", c.estimate),
         ("behaviour", "Logged behaviour", c.behaviour),
         ("truth", "Truth", c.truth),
     ]
-    return [(key, label, law) for key, label, law in laws if law is not None]
+    return [(key, label, panel) for key, label, panel in panels if panel is not None]
 
 
-def fixed_rows(c: Coordinate) -> list[tuple[str, list[str]]]:
+def usual_rows(c: Coordinate) -> list[tuple[str, list[str]]]:
     """The rows of the table of numbers that no slider moves."""
-    text = c.style.text
-    laws = [law for _, _, law in laws_of(c)]
-    low, middle, high = QUANTILES.index(0.05), QUANTILES.index(0.5), QUANTILES.index(0.95)
+    return _rows(c, usual_measures())
+
+
+def further_rows(c: Coordinate) -> list[tuple[str, list[str]]]:
+    """The rows of the folded table, for those who ask for more."""
+    return _rows(c, further_measures())
+
+
+def _rows(c: Coordinate, shown: Sequence[Measure]) -> list[tuple[str, list[str]]]:
+    panels = [panel for _, _, panel in panels_of(c)]
     return [
-        ("Mean", [text(law.mean) for law in laws]),
-        ("Standard deviation", [text(law.std) for law in laws]),
-        ("5% quantile", [text(float(law.quantiles[low])) for law in laws]),
-        ("Median", [text(float(law.quantiles[middle])) for law in laws]),
-        ("95% quantile", [text(float(law.quantiles[high])) for law in laws]),
+        (_capital(one.label), [written(one, panel.measure(one), c.style) for panel in panels])
+        for one in shown
     ]
-
-
-def tail_mean(law: Law, level: int) -> float | None:
-    """CVaR at a level, None where too few values lie in the tail."""
-    return float(law.cvar[level]) if LEVELS[level] * law.size >= LEAST_TAIL else None
-
-
-def value_at_risk(law: Law, level: int) -> float | None:
-    """VaR at a level, None where too few values lie in the tail."""
-    return float(law.value_at_risk[level]) if LEVELS[level] * law.size >= LEAST_TAIL else None
 
 
 def text_or_dash(style: NumberStyle, value: float | None) -> str:
@@ -163,19 +159,15 @@ def text_or_dash(style: NumberStyle, value: float | None) -> str:
 def outside_remarks(c: Coordinate) -> list[str]:
     """What lies beyond the ends of the charts, where it is worth saying."""
     return [
-        f"{percent(law.outside)} of the sample of the {label.lower()} lies beyond the charts."
-        for _, label, law in laws_of(c)
-        if law.outside >= 0.01
+        f"{percent(panel.outside)} of the sample of the {label.lower()} lies beyond the charts."
+        for _, label, panel in panels_of(c)
+        if panel.outside >= 0.01
     ]
 
 
 def truth_sentence(contents: Contents) -> str:
     """The first comparison, in words."""
-    first = contents.comparisons[0]
-    return (
-        f"The estimate is {first.distance:.3f} standard deviations away from the truth (W1); two "
-        f"samples of the truth are {first.floor.mean:.3f} apart."
-    )
+    return f"The estimate is {contents.comparisons[0].in_words()}."
 
 
 def health(contents: Contents) -> list[str]:

@@ -1,6 +1,7 @@
-"""Distances between two laws of the return, from densities or samples, with sampling floors."""
+"""Distances between two distributions of the return, with their sampling floors."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 from warnings import warn
 
@@ -8,16 +9,40 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fle.errors import DataError, FLEError, FLEWarning, SettingsError
+from fle.returns.distribution import ReturnDistribution
 
 FloatArray = NDArray[np.float64]
 Density = Callable[[FloatArray], FloatArray]
 
+# Draws of each side where an estimate is held against the truth; sorting is cheap, slicing is not.
+MOST_DRAWS = 20_000
+MOST_VECTOR_DRAWS = 5_000
+TRUTH_PROJECTIONS = 64
+
 
 class Floor(NamedTuple):
-    """What a distance reads between two independent samples of one and the same law."""
+    """What a distance reads between two independent samples of one distribution."""
 
     mean: float
     std: float
+
+
+class TruthDistance(NamedTuple):
+    """A distance (W1) in standard deviations of the true return, with its sampling floor.
+
+    name: of the coordinate, or what is compared.
+    """
+
+    name: str
+    distance: float
+    floor: Floor
+
+    def in_words(self) -> str:
+        """How far, and how far chance alone is."""
+        return (
+            f"{self.distance:.3f} standard deviations away from the truth (W1); two samples of the "
+            f"truth are {self.floor.mean:.3f} apart"
+        )
 
 
 def total_variation(
@@ -43,12 +68,12 @@ def total_variation(
     lows, highs = _box(low, high)
     if lows.size not in (1, 2):
         raise SettingsError(
-            f"Quadrature serves 1 or 2 dimensions; a box in {lows.size} came. "
-            "Use total_variation_from_samples or sliced_wasserstein."
+            f"low and high: expected a box in 1 or 2 dimensions, got {lows.size}. Use "
+            "total_variation_from_samples or sliced_wasserstein."
         )
     count = points if points is not None else {1: 20_000, 2: 500}[lows.size]
     if count < 1:
-        raise SettingsError(f"points must be at least 1; {points} came.")
+        raise SettingsError(f"points: expected at least 1, got {points}")
     axes = [
         a + (b - a) * (np.arange(count) + 0.5) / count for a, b in zip(lows, highs, strict=True)
     ]
@@ -58,14 +83,14 @@ def total_variation(
     for name, density_values in zip("pq", values, strict=True):
         if density_values.size != len(grid):
             raise SettingsError(
-                f"{name} must give one density a point: {len(grid)} expected, "
-                f"{density_values.size} came."
+                f"{name}: expected one density for each of {len(grid)} points, got "
+                f"{density_values.size}"
             )
         mass = float(density_values.sum()) * cell
         if not abs(mass - 1) <= 0.01:
             warn(
                 f"Density {name} integrates to {mass:.4g} over the box, not 1. Widen low and high, "
-                "raise points, or check that a density came and not its log.",
+                "raise points, or check that it is a density and not its log.",
                 FLEWarning,
                 stacklevel=2,
             )
@@ -90,9 +115,11 @@ def total_variation_from_samples(
     if lows.size == 1:
         lows, highs = (np.repeat(end, first.shape[1]) for end in (lows, highs))
     if lows.size != first.shape[1]:
-        raise SettingsError(f"low and high have {lows.size} entries, samples {first.shape[1]}.")
+        raise SettingsError(
+            f"low and high: expected {first.shape[1]} entries, as samples have, got {lows.size}"
+        )
     if bins < 1:
-        raise SettingsError(f"bins must be at least 1; {bins} came.")
+        raise SettingsError(f"bins: expected at least 1, got {bins}")
     both = np.concatenate([first, second])
     positions = np.clip(np.floor((both - lows) / (highs - lows) * bins), 0, bins - 1).astype(int)
     # Only occupied bins are stored, so that bins ** d need not fit in memory.
@@ -145,7 +172,7 @@ def sliced_wasserstein(
     _check_order(order)
     first, second = _pair(a, b)
     if projections < 1:
-        raise SettingsError(f"projections must be at least 1; {projections} came.")
+        raise SettingsError(f"projections: expected at least 1, got {projections}")
     directions = np.random.default_rng(seed).standard_normal((projections, first.shape[1]))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     costs = [_transport_on_the_line(first @ u, second @ u, order) for u in directions]
@@ -169,25 +196,68 @@ def sampling_floor(
     repetitions: int = 10,
     seed: int = 0,
 ) -> Floor:
-    """The distance between two independent samples of one law, to print beside any measured one.
+    """The distance between two independent samples of one distribution.
 
-    A perfect estimator would read this, on average, against the truth.
+    Print it beside any measured distance: a perfect estimator would read this, on average, against
+    the truth.
 
     Args:
         distance: the statistic, with its settings bound.
-        draw: (generator, n) -> n samples of the law.
+        draw: (generator, n) -> n samples of it.
         size: size of both samples, or of each.
         repetitions: how many pairs are drawn; `std` is over these.
         seed: seed of the pairs.
     """
     if repetitions < 2:
-        raise SettingsError(f"repetitions must be at least 2; {repetitions} came.")
+        raise SettingsError(f"repetitions: expected at least 2, got {repetitions}")
     sizes = (size, size) if isinstance(size, int) else size
     generator = np.random.default_rng(seed)
     readings = [
         distance(draw(generator, sizes[0]), draw(generator, sizes[1])) for _ in range(repetitions)
     ]
     return Floor(mean=float(np.mean(readings)), std=float(np.std(readings, ddof=1)))
+
+
+def distances_to_truth(
+    estimate: ReturnDistribution, truth: ReturnDistribution
+) -> tuple[TruthDistance, ...]:
+    """W1 of each coordinate and, for vectors, sliced W1 of all of them first."""
+    names = estimate.names
+    std = np.atleast_1d(truth.std())
+    unit = np.where(std > 0, std, 1.0)
+    ours, theirs = _pair_of_draws(estimate, truth, MOST_DRAWS)
+    ours, theirs = ours / unit, theirs / unit
+    single = tuple(
+        _held_against(name, wasserstein, ours[:, i], theirs[:, i]) for i, name in enumerate(names)
+    )
+    if len(names) == 1:
+        return single
+    ours, theirs = _pair_of_draws(estimate, truth, MOST_VECTOR_DRAWS)
+    sliced = partial(sliced_wasserstein, projections=TRUTH_PROJECTIONS)
+    together = _held_against("all returns together, sliced", sliced, ours / unit, theirs / unit)
+    return (together, *single)
+
+
+def _pair_of_draws(
+    estimate: ReturnDistribution, truth: ReturnDistribution, most: int
+) -> tuple[FloatArray, FloatArray]:
+    # Two seeds: with one, the two sides would be more alike than they are.
+    return estimate.some_draws(most, seed=0), truth.some_draws(most, seed=1)
+
+
+def _held_against(
+    name: str,
+    distance: Callable[[FloatArray, FloatArray], float],
+    ours: FloatArray,
+    theirs: FloatArray,
+) -> TruthDistance:
+    """The floor is that of two samples of the truth, of the sizes that are compared."""
+    floor = sampling_floor(
+        distance,
+        lambda generator, n: theirs[generator.integers(len(theirs), size=n)],
+        (len(ours), len(theirs)),
+    )
+    return TruthDistance(name, distance(ours, theirs), floor)
 
 
 def _transport_on_the_line(a: FloatArray, b: FloatArray, order: float) -> float:
@@ -210,13 +280,14 @@ def _pair(a: ArrayLike, b: ArrayLike) -> tuple[FloatArray, FloatArray]:
         rows = np.asarray(samples, dtype=float)
         rows = rows[:, None] if rows.ndim == 1 else rows
         if rows.ndim != 2 or rows.size == 0:
-            raise DataError(f"Expected samples of shape (n,) or (n, d); {np.shape(samples)} came.")
+            raise DataError(f"samples: expected shape (n,) or (n, d), got {np.shape(samples)}")
         if not np.all(np.isfinite(rows)):
-            raise DataError("Samples must be finite; NaN or infinity came.")
+            raise DataError("samples: expected finite numbers, got NaN or infinity")
         both.append(rows)
     if both[0].shape[1] != both[1].shape[1]:
         raise DataError(
-            f"Samples must share a dimension; {both[0].shape[1]} and {both[1].shape[1]} came."
+            "samples: expected both to share a dimension, got "
+            f"{both[0].shape[1]} and {both[1].shape[1]}"
         )
     return both[0], both[1]
 
@@ -227,10 +298,10 @@ def _box(
     lows, highs = np.broadcast_arrays(np.atleast_1d(low), np.atleast_1d(high))
     lows, highs = lows.astype(float), highs.astype(float)
     if lows.ndim != 1 or not np.all(lows < highs) or not np.all(np.isfinite([lows, highs])):
-        raise SettingsError(f"Expected finite low < high; low={low} and high={high} came.")
+        raise SettingsError(f"low and high: expected finite low < high, got {low} and {high}")
     return lows, highs
 
 
 def _check_order(order: float) -> None:
     if not order >= 1:
-        raise SettingsError(f"order must be at least 1; {order} came.")
+        raise SettingsError(f"order: expected at least 1, got {order}")

@@ -1,6 +1,5 @@
-"""The law of a policy's return: can always be sampled, and answers every risk question."""
+"""The distribution of a policy's return: it can be sampled, and answers every risk question."""
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,13 +7,18 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fle.errors import DataError, FLEWarning, ModelError, SettingsError
+from fle.errors import DataError, ModelError, SettingsError, nearest
 from fle.returns import risk
+from fle.returns.measures import (
+    REGISTER,
+    Measure,
+    enough_in_tail,
+    measure,
+    usual_measures,
+    warn_about_thin_tail,
+)
 
 FloatArray = NDArray[np.float64]
-
-# Fewer draws than this in a tail, and a tail statistic is mostly luck.
-TAIL_DRAWS = 20
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -26,11 +30,12 @@ class ReturnDistribution:
 
     Args:
         draw: (generator, n) -> (n, d) independent returns.
-        log_density: (n, d) -> (n,), where the law has a density.
+        log_density: (n, d) -> (n,), where there is a density.
         names: one name for each of the d coordinates.
         sample_size: draws behind every statistic.
         seed: seed of those draws.
         given_samples: (n, d) to use as that cached sample instead of drawing it.
+        weights: (n,) of the given samples, where they do not count alike.
     """
 
     draw: Callable[[np.random.Generator, int], FloatArray]
@@ -39,39 +44,60 @@ class ReturnDistribution:
     sample_size: int = 100_000
     seed: int = 0
     given_samples: FloatArray | None = None
+    weights: FloatArray | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", tuple(self.names))
         if not self.names or len(set(self.names)) != len(self.names):
-            raise SettingsError(f"names must be distinct and at least one; {self.names} came.")
+            raise SettingsError(f"names: expected one or more, all distinct, got {self.names}")
         if self.sample_size < 1:
-            raise SettingsError(f"sample_size must be at least 1; {self.sample_size} came.")
+            raise SettingsError(f"sample_size: expected at least 1, got {self.sample_size}")
+        if self.weights is not None and self.given_samples is None:
+            raise SettingsError(
+                "weights: expected none for draws, got some; give given_samples too"
+            )
 
     @classmethod
     def from_samples(
-        cls, samples: ArrayLike, names: Sequence[str] | None = None
+        cls,
+        samples: ArrayLike,
+        names: Sequence[str] | None = None,
+        weights: ArrayLike | None = None,
     ) -> "ReturnDistribution":
-        """The empirical law of samples, (n,) or (n, d): statistics use exactly these."""
+        """The empirical distribution of samples, (n,) or (n, d): statistics use exactly these.
+
+        Weights (n,) need not sum to one; without them all samples count alike.
+
+        Example:
+            >>> ReturnDistribution.from_samples([0.0, 4.0, 8.0], weights=[2, 1, 1]).mean()
+            3.0
+        """
         rows = np.array(samples, dtype=float)
         if rows.ndim == 1:
             rows = rows[:, None]
         if rows.ndim != 2 or rows.size == 0 or not np.all(np.isfinite(rows)):
             raise DataError(
-                "Expected finite samples of shape (n,) or (n, d), at least one; "
-                f"shape {np.shape(samples)} came"
-                + ("." if np.all(np.isfinite(rows)) else ", with values that are not finite.")
+                "samples: expected finite numbers of shape (n,) or (n, d), at least one, got shape "
+                f"{np.shape(samples)}"
+                + ("" if np.all(np.isfinite(rows)) else " with values that are not finite")
             )
         rows.flags.writeable = False
         dim = rows.shape[1]
         if names is None:
             names = ("return",) if dim == 1 else tuple(f"return_{i}" for i in range(dim))
         if len(names) != dim:
-            raise SettingsError(f"{dim} names are needed for {dim} coordinates; {names} came.")
+            raise SettingsError(f"names: expected one for each of {dim} coordinates, got {names}")
+        masses = chances = None
+        if weights is not None:
+            masses = risk.checked_weights(weights, len(rows)).copy()
+            masses.flags.writeable = False
+            chances = masses / masses.sum()
         return cls(
-            draw=lambda generator, n: rows[generator.integers(len(rows), size=n)],
+            draw=lambda generator, n: rows[generator.choice(len(rows), size=n, p=chances)],
             names=tuple(names),
             sample_size=len(rows),
             given_samples=rows,
+            weights=masses,
         )
 
     @property
@@ -86,16 +112,30 @@ class ReturnDistribution:
             return self.given_samples
         return self._drawn(np.random.default_rng(self.seed), self.sample_size)
 
+    @property
+    def effective_size(self) -> float:
+        """How many equally weighted draws say as much as these: (Σ w)² / Σ w²."""
+        return risk.effective_size(self.samples[:, 0], self.weights)
+
     def sample(self, n: int, seed: int | None = None) -> FloatArray:
         """n fresh returns: (n,) for scalar returns, (n, d) for vectors."""
         rows = self._drawn(np.random.default_rng(seed), n)
         return rows[:, 0] if self.dim == 1 else rows
 
+    def some_draws(self, most: int, seed: int = 0) -> FloatArray:
+        """At most this many rows (n, d) of `samples` that count alike."""
+        generator = np.random.default_rng(seed)
+        if self.weights is not None:
+            return self._drawn(generator, min(most, len(self.samples)))
+        if len(self.samples) <= most:
+            return self.samples
+        return self.samples[generator.choice(len(self.samples), most, replace=False)]
+
     def _drawn(self, generator: np.random.Generator, n: int) -> FloatArray:
         rows = np.asarray(self.draw(generator, n), dtype=float)
         if rows.shape != (n, self.dim):
             raise ModelError(
-                f"draw must return shape {(n, self.dim)} for names {self.names}; {rows.shape} came."
+                f"draw: expected shape {(n, self.dim)} for names {self.names}, got {rows.shape}"
             )
         if not np.all(np.isfinite(rows)):
             bad = int(np.sum(~np.isfinite(rows).all(axis=1)))
@@ -106,57 +146,94 @@ class ReturnDistribution:
 
     def mean(self) -> float | FloatArray:
         """E[Z]: a float, or (d,)."""
-        return self._per_coordinate(self.samples.mean(axis=0))
+        return self._per_coordinate(risk.mean)
 
     def variance(self) -> float | FloatArray:
-        """Var[Z]: a float, or (d,) for each coordinate."""
-        return self._per_coordinate(self.samples.var(axis=0))
+        """E[(Z - E[Z])²]: a float, or (d,) for each coordinate."""
+        return self._per_coordinate(risk.variance)
 
     def std(self) -> float | FloatArray:
         """Standard deviation: a float, or (d,)."""
-        return self._per_coordinate(self.samples.std(axis=0))
+        return self._per_coordinate(risk.std)
 
-    def _per_coordinate(self, values: FloatArray) -> float | FloatArray:
-        return float(values[0]) if self.dim == 1 else values
+    def _per_coordinate(self, moment: Callable[..., float]) -> float | FloatArray:
+        values = [moment(column, weights=self.weights) for column in self.samples.T]
+        return values[0] if self.dim == 1 else np.array(values)
 
     def correlation(self) -> FloatArray:
         """(d, d) correlations; NaN beside a coordinate that never varies."""
+        matrix = np.atleast_2d(np.cov(self.samples, rowvar=False, aweights=self.weights, ddof=0))
+        scale = np.sqrt(np.diag(matrix))
         with np.errstate(divide="ignore", invalid="ignore"):
-            matrix = np.atleast_2d(np.corrcoef(self.samples, rowvar=False))
+            matrix = matrix / scale[:, None] / scale
         np.fill_diagonal(matrix, 1.0)
         return matrix
 
     # Risk of a scalar return.
 
+    def measure(self, asked: str | Measure) -> float:
+        """Any measure of the register, by the text that names it; it warns where draws are few.
+
+        Example:
+            >>> ReturnDistribution.from_samples(range(1, 1001)).measure("cvar:0.1")
+            50.5
+        """
+        found = measure(asked)
+        values = self._scalar_samples("measure")
+        warn_about_thin_tail(found.tail(values, self.weights), self.effective_size, stacklevel=2)
+        return found.of(values, self.weights)
+
+    def measure_if_supported(self, asked: str | Measure) -> float | None:
+        """The same without a warning, or None where almost no draws decide the number."""
+        found = measure(asked)
+        values = self._scalar_samples("measure")
+        enough = enough_in_tail(found.tail(values, self.weights), self.effective_size)
+        return found.of(values, self.weights) if enough else None
+
+    def median(self) -> float:
+        """inf {z : P(Z <= z) >= 1/2}."""
+        return float(self._asked("median"))
+
     def quantile(self, level: ArrayLike) -> float | FloatArray:
         """inf {z : P(Z <= z) >= level}, for one level or an array of them."""
-        values = self._scalar_samples("quantile")
-        levels = risk.checked_level(level)
-        self._warn_about_thin_tail(float(np.minimum(levels, 1 - levels).min(initial=0.5)))
-        answer = risk.quantile(values, levels)
-        return float(answer) if answer.ndim == 0 else answer
+        return self._asked("quantile", level)
 
-    def value_at_risk(self, level: float) -> float:
+    def value_at_risk(self, level: ArrayLike) -> float | FloatArray:
         """The level-quantile of the return: the lower tail begins here."""
-        return float(self.quantile(float(level)))
+        return self._asked("value_at_risk", level)
 
-    def cvar(self, level: float) -> float:
-        """Mean of the worst `level` share of returns, max over b of b - E[(b - Z)+] / level."""
-        values = self._scalar_samples("cvar")
-        self._warn_about_thin_tail(float(risk.checked_level(level)))
-        return risk.cvar(values, level)
+    def cvar(self, level: ArrayLike) -> float | FloatArray:
+        """Mean of the worst `level` share: max over b of b - E[(b - Z)+] / level."""
+        return self._asked("cvar", level)
+
+    def upper_cvar(self, level: ArrayLike) -> float | FloatArray:
+        """Mean of the best `level` share: min over b of b + E[(Z - b)+] / level."""
+        return self._asked("upper_cvar", level)
+
+    def lower_partial_moment(self, threshold: float, order: float = 1) -> float:
+        """E[((threshold - Z)+)^order]."""
+        return float(self._asked("lower_partial_moment", threshold, order))
+
+    def entropic_risk(self, aversion: float) -> float:
+        """-log(E[exp(-aversion Z)]) / aversion: the sure return that is as good."""
+        return float(self._asked("entropic", aversion))
+
+    def expectile(self, level: float) -> float:
+        """The e with level E[(Z - e)+] = (1 - level) E[(e - Z)+]."""
+        return float(self._asked("expectile", level))
 
     def cdf(self, z: ArrayLike) -> float | FloatArray:
         """P(Z <= z), for one threshold or an array of them."""
-        ordered = np.sort(self._scalar_samples("cdf"))
-        answer = np.searchsorted(ordered, np.asarray(z, dtype=float), side="right") / ordered.size
-        return float(answer) if np.ndim(answer) == 0 else answer
+        values = self._scalar_samples("cdf")
+        return _as_float(risk.distribution_function(values, z, self.weights))
 
-    def lower_partial_moment(self, threshold: float, order: float = 1) -> float:
-        """E[(threshold - Z)+ ^ order]."""
-        return risk.lower_partial_moment(
-            self._scalar_samples("lower_partial_moment"), threshold, order
-        )
+    def _asked(self, name: str, *parameters: ArrayLike) -> float | FloatArray:
+        values = self._scalar_samples(name)
+        family = REGISTER[name]
+        answer = family.compute(values, *parameters, weights=self.weights)
+        share = family.tail(values, self.weights, *parameters)
+        warn_about_thin_tail(share, self.effective_size, stacklevel=3)
+        return _as_float(answer)
 
     def _scalar_samples(self, question: str) -> FloatArray:
         if self.dim > 1:
@@ -166,17 +243,6 @@ class ReturnDistribution:
                 f"or .scalarize(weights).{question}(...) for a weighted sum."
             )
         return self.samples[:, 0]
-
-    def _warn_about_thin_tail(self, share: float) -> None:
-        draws = share * len(self.samples)
-        # Rounding: 0.0002 * 100_000 is a hair below 20.
-        if draws < TAIL_DRAWS * (1 - 1e-9):
-            warnings.warn(
-                f"Only about {draws:.3g} of {len(self.samples)} draws lie in a tail of {share:g}; "
-                f"at least {TAIL_DRAWS} are wanted. Use a larger sample_size or level.",
-                FLEWarning,
-                stacklevel=3,
-            )
 
     # Probabilities and density.
 
@@ -191,11 +257,11 @@ class ReturnDistribution:
         the answer is the joint probability.
         """
         if below is None and above is None:
-            raise SettingsError("probability needs below=, above= or both; neither came.")
+            raise SettingsError("probability: expected below=, above= or both, got neither")
         upper = self._bound("below", below, np.inf)
         lower = self._bound("above", above, -np.inf)
         inside = (self.samples < upper) & (self.samples > lower)
-        return float(inside.all(axis=1).mean())
+        return float(np.average(inside.all(axis=1), weights=self.weights))
 
     def _bound(
         self, side: str, bound: float | Sequence[float | None] | None, absent: float
@@ -206,7 +272,7 @@ class ReturnDistribution:
         values = np.array([absent if entry is None else entry for entry in entries], dtype=float)
         if values.shape != (self.dim,) or np.any(np.isnan(values)):
             raise SettingsError(
-                f"{side} must give one number (or None) for each of {self.names}; {bound} came."
+                f"{side}: expected one number (or None) for each of {self.names}, got {bound}"
             )
         return values
 
@@ -230,32 +296,38 @@ class ReturnDistribution:
             expected = (
                 "(), (n,) or (n, 1)" if self.dim == 1 else f"({self.dim},) or (n, {self.dim})"
             )
-            raise ModelError(f"Expected z of shape {expected}; {np.shape(z)} came.")
+            raise ModelError(f"z: expected shape {expected}, got {np.shape(z)}")
         values = np.asarray(self.log_density(rows), dtype=float)
         return float(values[0]) if one_point else values
 
     # From vectors to scalars.
 
     def marginal(self, coordinate: int | str) -> "ReturnDistribution":
-        """The law of one coordinate, by position or name."""
+        """The distribution of one coordinate, by position or name."""
         if isinstance(coordinate, str):
             if coordinate not in self.names:
-                raise SettingsError(f"No coordinate {coordinate!r}; there are {self.names}.")
+                raise SettingsError(
+                    f"coordinate: expected one of {self.names}, got {coordinate!r}"
+                    + nearest(coordinate, self.names)
+                )
             index = self.names.index(coordinate)
         elif -self.dim <= coordinate < self.dim:
             index = coordinate % self.dim
         else:
-            raise SettingsError(f"No coordinate {coordinate}; there are {self.dim}: {self.names}.")
+            raise SettingsError(
+                f"coordinate: expected a position below {self.dim} in {self.names}, "
+                f"got {coordinate}"
+            )
         if self.dim == 1:
             return self
         return self._projected(np.eye(self.dim)[:, index], self.names[index])
 
     def scalarize(self, weights: ArrayLike) -> "ReturnDistribution":
-        """The law of the weighted sum of coordinates, weights (d,)."""
+        """The distribution of the weighted sum of coordinates, weights (d,)."""
         direction = np.asarray(weights, dtype=float)
         if direction.shape != (self.dim,) or not np.all(np.isfinite(direction)):
             raise SettingsError(
-                f"Expected {self.dim} finite weights, for {self.names}; {direction} came."
+                f"weights: expected {self.dim} finite numbers, for {self.names}, got {direction}"
             )
         terms = zip(direction, self.names, strict=True)
         return self._projected(direction, " + ".join(f"{w:g}*{name}" for w, name in terms))
@@ -268,14 +340,28 @@ class ReturnDistribution:
             seed=self.seed,
             # The same draws: marginals then agree with joint statistics, and cost nothing.
             given_samples=(self.samples @ direction)[:, None],
+            weights=self.weights,
         )
 
-    def summary(self, levels: Sequence[float] = (0.01, 0.05, 0.1)) -> str:
-        """A short text table: moments, quantiles, CVaR at the levels, correlations of vectors."""
-        from fle.returns.summary import summary_table
-
-        return summary_table(self, levels)
+    def summary(self, measures: Sequence[str | Measure] = ()) -> str:
+        """A text table: the usual measures and those asked for, then correlations of vectors."""
+        columns = [self.marginal(index) for index in range(self.dim)]
+        asked = [*usual_measures(), *(measure(one) for one in measures)]
+        rows = [(one.label, [column.measure(one) for column in columns]) for one in asked]
+        if self.dim > 1:
+            labels = (f"correlation with {name}" for name in self.names)
+            rows += zip(labels, self.correlation().tolist(), strict=True)
+        first = max(len(label) for label, _ in rows)
+        width = max(12, *(len(name) for name in self.names))
+        lines = [" " * first + "".join(f"  {name:>{width}}" for name in self.names)]
+        for label, values in rows:
+            lines.append(f"{label:<{first}}" + "".join(f"  {v:>{width}.5g}" for v in values))
+        return "\n".join(lines)
 
     def __repr__(self) -> str:
         density = "no density" if self.log_density is None else "with density"
         return f"ReturnDistribution(names={self.names}, sample_size={self.sample_size}, {density})"
+
+
+def _as_float(answer: float | FloatArray) -> float | FloatArray:
+    return float(answer) if np.ndim(answer) == 0 else answer

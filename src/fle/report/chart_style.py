@@ -1,4 +1,4 @@
-"""What the charts share: colours, axes, and the look that follows from them."""
+"""The look of every chart: colours, axes, and the configuration that follows from them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fle.errors import FLEError
-from fle.report.laws import Law
-from fle.report.numbers import NumberStyle
+from fle.report.number_style import NumberStyle
 
 # Altair builds its classes from a schema, so there are no types to name here.
 Chart = Any
@@ -105,11 +104,11 @@ def one_line(name: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in name).split())
 
 
-def value_axis(alt: Any, style: NumberStyle, ticks: int = 6) -> Any:
+def value_axis(alt: Any, style: NumberStyle) -> Any:
     """Numbers of a return; powers of ten where the style has them."""
     if style.exponent_figures is None:
-        return alt.Axis(tickCount=ticks)
-    return alt.Axis(tickCount=ticks, format=".3~e")
+        return alt.Axis(tickCount=6)
+    return alt.Axis(tickCount=6, format=".3~e")
 
 
 def between(alt: Any, edges: NDArray[np.float64]) -> Any:
@@ -126,12 +125,3 @@ def rule(alt: Any, colour: str, dash: list[int]) -> Chart:
     """A thin line across the chart, to be placed by the caller."""
     data = alt.Data(values=[{}])
     return alt.Chart(data).mark_rule(color=colour, strokeDash=dash, strokeWidth=1.25)
-
-
-def histogram_steps(law: Law, style: NumberStyle) -> Rows:
-    """The corners of a histogram, for a line or an area that steps after each."""
-    heights = [*law.heights, 0.0]
-    return [
-        {"z": float(z), "p": float(f"{p:.4g}")}
-        for z, p in zip(style.rounded(law.edges), heights, strict=True)
-    ]

@@ -25,7 +25,7 @@ class NumberStyle:
 
     @classmethod
     def of(cls, mean: float, std: float) -> "NumberStyle":
-        """The style that suits a law of this mean and standard deviation."""
+        """The style that suits a distribution of this mean and standard deviation."""
         size = max(abs(mean), std) or 1.0
         # Rounding errors of the mean are not a spread.
         spread = std if std > 1e-12 * size else size
@@ -54,8 +54,3 @@ class NumberStyle:
 def percent(share: float) -> str:
     """A probability with one decimal."""
     return f"{100 * share:.1f}%"
-
-
-def level_words(level: float) -> str:
-    """A risk level without needless decimals."""
-    return f"{100 * level:.3g}%"
