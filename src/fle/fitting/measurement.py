@@ -86,8 +86,16 @@ class Measurement:
         random: Randomness,
     ) -> float:
         """Mean loss of the rows at `index`; a likelihood is per unit of the rewards."""
-        update = Update(
-            self.objective,
+        update = self.update(self.objective, stage, previous, fitted)
+        loss = float(mean_loss(update, jnp.asarray(index), random.key()))
+        return self._in_reward_units(fitted, loss)
+
+    def update(
+        self, objective: GradientObjective, stage: Stage, previous: Fitted, fitted: Fitted
+    ) -> Update:
+        """The Bellman update of a stage, in the units of `fitted`."""
+        return Update(
+            objective,
             fitted.law,
             previous,
             fitted.frame,
@@ -96,8 +104,6 @@ class Measurement:
             self.encoder.sizes,
             self.draws,
         )
-        loss = float(mean_loss(update, jnp.asarray(index), random.key()))
-        return self._in_reward_units(fitted, loss)
 
     def _inputs(self, index: np.ndarray) -> np.ndarray:
         observations, actions = (np.asarray(values)[index] for values in self.rows[:2])

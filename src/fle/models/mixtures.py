@@ -105,8 +105,8 @@ class ComponentGradients(NamedTuple):
     beta: float = 0.0
 
     def __call__(
-        self, law: Any, inputs: Float[Array, "rows inputs"], returns: Float[Array, "rows draws d"]
-    ) -> Float[Array, "..."]:
+        self, law: Any, inputs: Array, returns: Array
+    ) -> Array:
         """Log densities of a law made of mixtures, each of them seen through this view."""
         return law.log_probs(inputs, returns, self.of)
 
