@@ -10,12 +10,12 @@ from functools import cache
 import numpy as np
 import pytest
 from contract_models import CASES, LINEAR_STD, MIXTURE_STD, ROWS, TABULAR
+from fle.fitting.bellman import WEIGHT_DECAYS
+from fle.models.base import Tuning
 from scipy import stats
 
 import fle
 from fle.errors import ModelError
-from fle.fitting.bellman import WEIGHT_DECAYS
-from fle.models.base import Tuning
 from fle.returns import sampling_floor, wasserstein
 
 with_density = [name for name, case in CASES.items() if case.density]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 from quick_fits import cycle
-from quick_runs import LINEAR, QUICK, evaluate
+from quick_runs import QUICK, evaluate
 from scipy import stats
 
 import fle

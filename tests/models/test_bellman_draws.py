@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fle.models.base import draw_updates, next_laws, pick
 from model_outputs import build, transition, with_outputs
 from scipy import stats
 
 import fle
-from fle.models.base import draw_updates, next_laws, pick
 
 SHIFTS = 20_000
 PROBABILITIES = np.array([0.5, 0.3, 0.2])

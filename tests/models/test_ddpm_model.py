@@ -3,10 +3,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fle.models.ddpm import DDPM
 
 from fle.errors import ModelError
 from fle.models import Sizes
-from fle.models.ddpm import DDPM
 
 
 class GaussianDenoiser(eqx.Module):

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-from fle.models import Diffusion
 from fle.models.base import NextLaws, Sizes
 from fle.models.diffusion import DiffusionModel
+
+from fle.models import Diffusion
 
 MEAN, STD = jnp.array([0.5, -1.0]), 0.7
 REWARD = jnp.array([0.2, 0.1])

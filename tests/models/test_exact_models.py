@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 import pytest
+from fle.models.linear_quadratic import LinearQuadraticModel
 from scipy import stats
 
 import fle
 from fle.errors import ModelError, SettingsError
-from fle.models.linear_quadratic import LinearQuadraticModel
 from fle.tasks import LQR, random_policy, sparse_terminal
 
 SIZES = (1_000, 10_000, 100_000)

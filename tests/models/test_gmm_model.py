@@ -3,12 +3,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fle.models.base import Sizes
 from model_outputs import build, with_outputs
 from scipy import stats
 from scipy.special import logsumexp
 
 import fle
-from fle.models.base import Sizes
 
 FLOOR = 0.01
 

@@ -1,10 +1,10 @@
 """Hyperparameters that no model can be built from are refused when they are written."""
 
 import pytest
+from fle.models.ddpm import DDPM
 
 import fle
 from fle.errors import SettingsError
-from fle.models.ddpm import DDPM
 
 
 @pytest.mark.parametrize(

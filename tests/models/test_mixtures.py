@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fle.models.base import Sizes
 
 import fle
-from fle.models.base import Sizes
 from fle.models.mixtures import drawn_to_standard, even_slopes
 
 

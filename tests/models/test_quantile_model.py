@@ -2,11 +2,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fle.models.quantile import WeightedPoints, pairwise_huber
 from model_outputs import build, transition, with_outputs
 
 import fle
 from fle.errors import ModelError
-from fle.models.quantile import WeightedPoints, pairwise_huber
 
 
 def test_huber_loss_by_hand():

@@ -6,12 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 import paramax
 import pytest
+from fle.models.diffusion import HIGHEST, LOWEST, ladder
 from flowjax.bijections import RationalQuadraticSpline
 from model_outputs import build, transition
 from scipy import stats
 
 import fle
-from fle.models.diffusion import HIGHEST, LOWEST, ladder
 from fle.models.splines import Spline
 
 SPECS = {

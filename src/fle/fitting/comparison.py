@@ -18,8 +18,7 @@ from fle.fitting.evaluation import Evaluation
 from fle.fitting.planning import Plan, plan
 from fle.fitting.problem import RowUse
 from fle.fitting.progress import Progress
-from fle.fitting.randomness import Purpose, Randomness
-from fle.fitting.sampling import SAMPLE_BLOCK, draw_block
+from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness, draw_block
 from fle.models.specs import ModelSpec
 from fle.policies import ActionTable, Policy
 from fle.recipe import Recipe

@@ -24,8 +24,8 @@ from fle.fitting.optimiser import (
 )
 from fle.fitting.problem import Stage
 from fle.fitting.progress import Progress
-from fle.fitting.randomness import Purpose, Randomness
 from fle.fitting.remarks import overfitting
+from fle.fitting.sampling import Purpose, Randomness
 from fle.fitting.targets import draw_targets
 from fle.models.law import Law, Sizes
 from fle.models.objectives import GradientObjective, Objective, Transition

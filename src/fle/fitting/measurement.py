@@ -8,8 +8,7 @@ import numpy as np
 
 from fle.fitting.encoding import Encoder, Fitted, Rows, as_vectors
 from fle.fitting.problem import Stage
-from fle.fitting.randomness import Randomness
-from fle.fitting.sampling import SAMPLE_BLOCK, draw_block
+from fle.fitting.sampling import SAMPLE_BLOCK, Randomness, draw_block
 from fle.fitting.targets import Update, mean_loss
 from fle.models.objectives import GradientObjective
 from fle.returns import cvar

@@ -26,10 +26,9 @@ from fle.fitting.problem import (
 )
 from fle.fitting.progress import Progress, default_progress
 from fle.fitting.provenance import LoggedData, Provenance, current_versions
-from fle.fitting.randomness import Purpose, Randomness
 from fle.fitting.remarks import data_remarks, ends_at
 from fle.fitting.runs import begin_run
-from fle.fitting.sampling import SAMPLE_BLOCK
+from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness
 from fle.models.register import family
 from fle.models.specs import ModelSpec, as_plain
 from fle.policies import Policy, TabulatedPolicy, settle, tabulated
