@@ -1,14 +1,15 @@
 """The way of a Parquet row to a number on the page: which modules run, in which order.
 
 Traces a real run, `fle.read`, `fle.evaluate` and `.report`, and prints every module of fle in the
-order in which a function of it first runs, with the changes of top folder on the way. Code that runs
-while a module is imported does not count.
+order in which a function of it first runs, with the changes of top folder on the way. Code that
+runs while a module is imported does not count.
 """
 
 import sys
 import tempfile
 import threading
 import warnings
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,8 +21,6 @@ import pyarrow.parquet as pq
 import fle
 
 ROOT = Path(fle.__file__).parent
-# Code of a function has this flag; that of a module or a class body has not.
-OPTIMISED = 0x1
 EPISODES, LENGTH = 80, 5
 
 
@@ -51,13 +50,22 @@ def run(folder: Path) -> None:
     result.report(folder / "report.html")
 
 
+def importing(frame: FrameType | None) -> bool:
+    """Whether a module of fle is just being imported."""
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and frame.f_code.co_filename.startswith(str(ROOT)):
+            return True
+        frame = frame.f_back
+    return False
+
+
 def walk() -> list[str]:
     """Modules in the order in which a function of them first runs."""
     visited: dict[str, None] = {}
 
     def note(frame: FrameType, event: str, argument: Any) -> None:
         code = frame.f_code
-        if event == "call" and code.co_flags & OPTIMISED and code.co_filename.startswith(str(ROOT)):
+        if event == "call" and code.co_filename.startswith(str(ROOT)) and not importing(frame):
             visited.setdefault(Path(code.co_filename).relative_to(ROOT).with_suffix("").as_posix())
 
     with tempfile.TemporaryDirectory() as name, warnings.catch_warnings():
@@ -76,7 +84,7 @@ def walk() -> list[str]:
 def changes(modules: list[str]) -> int:
     """How often the next module lies in another top folder; single files at the top are one."""
     folders = [module.split("/")[0] if "/" in module else "" for module in modules]
-    return sum(a != b for a, b in zip(folders[:-1], folders[1:], strict=True))
+    return sum(a != b for a, b in pairwise(folders))
 
 
 def main() -> None:

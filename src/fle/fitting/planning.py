@@ -208,9 +208,9 @@ def plan(
     Example: `print(fle.plan(data, policy, gamma=0.99))`, then `.carry_out()`.
     """
     gamma, asked = checked_gamma(gamma, horizon), Recipe.of(recipe)
-    # Before rows are left out, since the log's own policy is read off the following rows.
-    settled = settle(policy, data, seed=seed)
     decisions = _decide(data, gamma, horizon, rows, stages, model, asked)
+    # Of all rows, since the log's own policy is read off the following ones.
+    settled = settle(policy, data, seed=seed)
     target = tabulated(settled, decisions.data, draws=action_draws, seed=seed)
     settings = decisions.as_plain() | {"action_draws": as_plain(action_draws)}
     versions = current_versions()
