@@ -142,10 +142,10 @@ def test_flattened_episodes_keep_their_starts_successors_and_returns(episodes):
     np.testing.assert_array_equal(
         data.next_observations, np.concatenate([e["observations"][1:] for e in episodes])
     )
-    returns, terminated = data.observed_returns(0.9)
+    returns, complete = data.observed_returns(0.9)
     expected = [sum(0.9**t * r for t, r in enumerate(e["rewards"])) for e in episodes]
     np.testing.assert_allclose(returns[:, 0], expected, atol=1e-12)
-    np.testing.assert_array_equal(terminated, [e["terminated"] for e in episodes])
+    np.testing.assert_array_equal(complete, [e["terminated"] for e in episodes])
 
 
 @settings(max_examples=40, deadline=None)
