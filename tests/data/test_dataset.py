@@ -233,10 +233,10 @@ def test_a_subset_that_breaks_episodes_has_no_returns(rows):
     ("rows", "message"),
     [
         ([True, False], "the mask has 2 rows"),
-        ([False] * 5, "subset is empty"),
+        ([False] * 5, "expected at least one row, got none"),
         ([], "rows is empty"),
-        ([5], "5 is outside 0 to 4"),
-        ([-1], "-1 is outside 0 to 4"),
+        ([5], "expected indices from 0 to 4, got 5"),
+        ([-1], "expected indices from 0 to 4, got -1"),
         ([0.5], "expected 1-d integers or a mask"),
     ],
 )

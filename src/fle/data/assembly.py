@@ -286,7 +286,8 @@ def _check_keys(number: int, episode: Mapping[str, Any]) -> None:
     absent = [key for key in REQUIRED if key not in episode]
     if absent:
         raise DataError(
-            f"episode {number}: {absent[0]!r} is missing; it has {', '.join(map(str, episode))}"
+            f"episode {number}: {absent[0]!r} is missing; expected {', '.join(REQUIRED)},"
+            f" got {', '.join(map(str, episode)) or 'nothing'}"
         )
 
 
@@ -294,7 +295,9 @@ def _flags(number: int, episode: Mapping[str, Any], name: str, length: int) -> A
     """One flag per row, from an array or from a single answer about the last row."""
     scalar = FLAGS[name]
     if name in episode and scalar in episode:
-        raise DataError(f"episode {number}: give {name!r} or {scalar!r}, not both")
+        raise DataError(
+            f"episode {number}: expected {name!r} or {scalar!r}, got both; leave one out"
+        )
     if name in episode:
         flags = flag_array(f"{name} of episode {number}", episode[name])
         if len(flags) != length:
@@ -308,7 +311,7 @@ def _flags(number: int, episode: Mapping[str, Any], name: str, length: int) -> A
         answer = np.asarray(episode[scalar])
         if answer.ndim != 0 or answer.dtype.kind not in "biu" or answer not in (0, 1):
             raise DataError(
-                f"episode {number}: {scalar!r} must be True or False, got {episode[scalar]!r};"
+                f"episode {number}: {scalar!r}: expected True or False, got {episode[scalar]!r};"
                 f" use {name!r} for one flag per row"
             )
         flags[-1] = bool(answer)

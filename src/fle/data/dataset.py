@@ -293,8 +293,10 @@ def _row_indices(rows: npt.ArrayLike, length: int) -> Array:
     if chosen.ndim != 1 or chosen.dtype.kind not in "iu":
         raise DataError(f"rows: expected 1-d integers or a mask, got {chosen.dtype} {chosen.shape}")
     if len(chosen) == 0:
-        raise DataError("rows: the subset is empty; choose at least one row")
+        raise DataError("rows: expected at least one row, got none; choose some")
     outside = (chosen < 0) | (chosen >= length)
     if outside.any():
-        raise DataError(f"rows: {chosen[np.argmax(outside)]} is outside 0 to {length - 1}")
+        raise DataError(
+            f"rows: expected indices from 0 to {length - 1}, got {chosen[np.argmax(outside)]}"
+        )
     return chosen.astype(np.int64)

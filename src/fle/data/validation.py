@@ -32,7 +32,9 @@ def numeric_array(name: str, values: Any) -> Array:
     # np.asarray would forget the mask and keep whatever lies under it.
     if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
         row = int(np.argwhere(np.ma.getmaskarray(values))[0, 0])
-        raise DataError(f"{name}: row {row} is null (masked); drop the row or fill in a number")
+        raise DataError(
+            f"{name}: row {row} is null (masked); expected a number: drop the row or fill it in"
+        )
     try:
         array = np.asarray(values)
     except (ValueError, TypeError) as error:
@@ -214,7 +216,9 @@ def whole_numbers(name: str, array: Array) -> Array:
         row = int(np.argwhere(broken)[0, 0])
         raise DataError(f"{name}: row {row} is {array[row]}; expected a whole number")
     if (np.abs(array) >= 2.0**63).any():
-        raise DataError(f"{name}: values beyond 64 bits; {RENUMBER}")
+        raise DataError(
+            f"{name}: expected integers of at most 64 bits, got larger ones; {RENUMBER}"
+        )
     return array.astype(np.int64)
 
 
@@ -257,7 +261,9 @@ def _first_bad_row(name: str, values: Any) -> str:
         except (ValueError, TypeError):
             return f"{name}: row {row} is ragged or not an array: {reprlib.repr(item)}; {advice}"
         if cell.dtype.kind == "O" and any(part is None for part in cell.flat):
-            return f"{name}: row {row} is null (None); drop the row or fill in a number"
+            return (
+                f"{name}: row {row} is null (None); expected a number: drop the row or fill it in"
+            )
         if isinstance(item, int) and cell.dtype.kind == "O":
             return f"{name}: row {row} is {item}, beyond 64 bits; {RENUMBER}"
         if cell.dtype.kind not in "biuf":

@@ -139,7 +139,7 @@ def test_entries_of_a_dict_observation_are_joined_or_chosen(tmp_path, logged, st
     np.testing.assert_array_equal(read(tmp_path).observations, joined)
     chosen = read(tmp_path, observation="a")
     np.testing.assert_array_equal(chosen.observations, np.concatenate([m[:-1] for m in marks]))
-    with pytest.raises(DataError, match="has no entry 'c'; it has a, b"):
+    with pytest.raises(DataError, match="has no entry 'c'; expected one of a, b"):
         read(tmp_path, observation=["c"])
 
 

@@ -123,5 +123,7 @@ def read_dataset(source: str, group: Any, name: str) -> Array:
         raise DataError(f"{source}: {name!r} is missing, or a link to elsewhere; expected an array")
     item = group[name]
     if not isinstance(item, h5py.Dataset) or item.is_virtual or item.external:
-        raise DataError(f"{source}: {name!r} is not an array inside the file; copy its values in")
+        raise DataError(
+            f"{source}: {name!r} is not an array; expected its numbers in this file: copy them in"
+        )
     return item[()]

@@ -69,7 +69,10 @@ def read_cache(path: str | Path) -> Dataset:
             values[name] = tuple(value) if isinstance(value, list) else value
         data = restored(values)
         if data.fingerprint != facts["fingerprint"]:
-            raise DataError(f"{path}: the data cache is damaged; delete it, and read the source")
+            raise DataError(
+                f"{path}: the data cache is damaged; expected the numbers of its fingerprint, got others:"
+                " delete it, and read the source again"
+            )
     return data
 
 

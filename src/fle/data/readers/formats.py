@@ -91,7 +91,7 @@ def find_files(given: str | Path | Sequence[str | Path]) -> Files:
         return _minari(text)
     with reading(path, "a file"):
         path.stat()
-    raise DataError(f"{path}: neither a file nor a folder")
+    raise DataError(f"{path}: expected a file or a folder, got neither; check the path")
 
 
 def _folder(folder: Path) -> Files:

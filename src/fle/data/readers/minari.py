@@ -223,7 +223,7 @@ def _joined(
     names = chosen if chosen is not None else sorted(plain, key=ranks.__getitem__)
     unknown = [name for name in names if name not in plain]
     if unknown:
-        raise DataError(f"{source} has no entry {unknown[0]!r}; it has {', '.join(plain)}")
+        raise DataError(f"{source} has no entry {unknown[0]!r}; expected one of {', '.join(plain)}")
     if len(names) == 1:
         return plain[names[0]]
     return np.concatenate([plain[name].reshape(len(plain[name]), -1) for name in names], axis=1)

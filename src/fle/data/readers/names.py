@@ -73,7 +73,7 @@ def find_roles(
             )
         if not words.several and len(columns.get(role, ())) > 1:
             raise DataError(
-                f"{source}: {role} must be one column, got {', '.join(map(repr, columns[role]))}"
+                f"{source}: expected one {role} column, got {', '.join(map(repr, columns[role]))}"
             )
     _refuse_misspelt(source, names, columns, mapped)
     _refuse_ambiguous_end(source, names, columns)
@@ -101,7 +101,7 @@ def _recognise(source: str, role: str, names: Sequence[str], notes: list[str]) -
         both = [*single, *group]
         raise DataError(
             f"{source}: {both[0]!r} and {both[1]!r} could both be the {role};"
-            f" say which with {role}=..."
+            f" expected one: say which with {role}=..."
         )
     if single:
         return whole(single[0], role)
@@ -131,7 +131,9 @@ def _match(
         found.append(in_order(source, role, number, matches, notes))
     vector = joined(found)
     if len(set(vector.columns)) < len(vector.columns) or not vector.columns:
-        raise DataError(f"{source}: {role}={pattern!r} names a column twice, or none")
+        raise DataError(
+            f"{source}: {role}={pattern!r}: expected distinct columns, got one twice, or none"
+        )
     return vector
 
 

@@ -288,7 +288,9 @@ def _recorded(source: str, columns: Columns, roles: Roles) -> Recorded | None:
     following = roles.columns.get("next_probability")
     if not roles.probabilities:
         if following:
-            raise DataError(f"{source}: next_probability without probability columns; give both")
+            raise DataError(
+                f"{source}: next_probability without probability columns; expected both, or neither"
+            )
         return None
     groups = list(roles.probabilities.values()) + ([following] if following else [])
     number_ranges(columns, [name for group in groups for name in group])
@@ -300,7 +302,7 @@ def _recorded(source: str, columns: Columns, roles: Roles) -> Recorded | None:
         )
     here = tables[: len(roles.probabilities)]
     if following and len(here) > 1:
-        raise DataError(f"{source}: next_probability serves one policy, but {len(here)} were named")
+        raise DataError(f"{source}: expected one policy beside next_probability, got {len(here)}")
     return Recorded(
         names=tuple(roles.probabilities),
         here=np.stack(here, axis=1),
