@@ -70,8 +70,8 @@ def read_cache(path: str | Path) -> Dataset:
         data = restored(values)
         if data.fingerprint != facts["fingerprint"]:
             raise DataError(
-                f"{path}: the data cache is damaged; expected the numbers of its fingerprint, got others:"
-                " delete it, and read the source again"
+                f"{path}: the data cache is damaged; expected the numbers of its fingerprint,"
+                " got others: delete it, and read the source again"
             )
     return data
 
