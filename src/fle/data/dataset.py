@@ -21,6 +21,9 @@ from fle.errors import DataError, FLEWarning, SettingsError
 class Dataset(Record):
     """Logged transitions, one row each, as read-only NumPy arrays.
 
+    >>> data = Dataset(observations=[[0.0], [1.0]], actions=[0, 1], rewards=[1.0, 2.0],
+    ...                terminations=[False, True])
+
     All checks run here; a `DataError` names the field and the row. Reservations are emitted as
     `FLEWarning` and kept in `warnings`. Arrays are not copied unless rows move or types change.
 

@@ -63,6 +63,8 @@ def read(
 ) -> Dataset:
     """Read logged transitions, one row each, into a `Dataset`.
 
+    >>> data = fle.read("log.parquet", observation="obs_*", episode="trip", terminated="arrived")
+
     Args:
         source: a Parquet, CSV, Arrow, npz or (D4RL's) HDF5 file; a list, folder or pattern of
             Parquet or CSV shards; a Minari data set by id or folder; a pandas or polars frame, an
@@ -93,14 +95,17 @@ def read(
         "weight": weight,
         "probability": probability,
     }
-    table = _in_memory(source)
-    if table is None:
-        data = _read_files(find_files(source), mapped, number_of_actions)
-    else:
-        data = _read_table(table, mapped, number_of_actions)
+    data = _read(source, mapped, number_of_actions)
     # As seen from the line that called this.
     emit_warnings(data, stacklevel=2)
     return data
+
+
+def _read(source: Any, mapped: Mapping[str, Any], number_of_actions: int | None) -> Dataset:
+    table = _in_memory(source)
+    if table is None:
+        return _read_files(find_files(source), mapped, number_of_actions)
+    return _read_table(table, mapped, number_of_actions)
 
 
 def _in_memory(given: Any) -> Source | None:
