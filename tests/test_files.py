@@ -20,9 +20,14 @@ def test_what_is_written_in_pieces_arrives_whole(tmp_path):
 def test_an_interrupted_writer_leaves_the_old_file_and_nothing_else(tmp_path, interruption):
     path = tmp_path / "file"
     write_atomically(path, b"old")
-    with pytest.raises(interruption), written_whole(path, 3) as file:
-        file.write(b"new")
-        raise interruption
+
+    def write_and_fail():
+        with written_whole(path, 3) as file:
+            file.write(b"new")
+            raise interruption
+
+    with pytest.raises(interruption):
+        write_and_fail()
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -32,6 +37,6 @@ def test_a_full_disk_is_told_with_the_size(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(FLEError, match="disk is full: .*file needs 1,234 bytes"):
+    with pytest.raises(FLEError, match=r"disk is full: .*file needs 1,234 bytes"):
         write_atomically(tmp_path / "file", b"x" * 1234)
     assert list(tmp_path.iterdir()) == []
