@@ -32,7 +32,7 @@ from fle.returns import Measure, ReturnDistribution, measure
 
 if TYPE_CHECKING:
     from fle.fitting import Evaluation
-    from fle.report.number_style import NumberStyle
+    from fle.report.style import NumberStyle
 
 SHOWN = tuple(measure(text) for text in ("mean", "std", "cvar:0.1", "quantile:0.05", "loss"))
 CAUTION = "these are differences between fitted distributions; the error of the fits is not in them"

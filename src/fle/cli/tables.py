@@ -10,7 +10,7 @@ from fle.returns.measures import usual_measures
 
 if TYPE_CHECKING:
     from fle.fitting import Evaluation
-    from fle.report.number_style import NumberStyle
+    from fle.report.style import NumberStyle
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -83,7 +83,7 @@ def cell(measure: Measure, value: float | None, style: "NumberStyle") -> str:
 
 def style_of(law: ReturnDistribution) -> "NumberStyle":
     """Decimals that suit a distribution."""
-    from fle.report.number_style import NumberStyle
+    from fle.report.style import NumberStyle
 
     return NumberStyle.of(float(law.mean()), float(law.std()))
 

@@ -11,11 +11,10 @@ import numpy as np
 
 from fle.data import Dataset
 from fle.errors import CoverageError, FLEWarning, SettingsError
-from fle.fitting.checkpoints import Keeper, NothingKept, Resume
-from fle.fitting.cost import Cost, expected_cost
+from fle.fitting.checkpoints import Resume
 from fle.fitting.encoding import Encoder
 from fle.fitting.evaluation import Evaluation
-from fle.fitting.loop import Loop
+from fle.fitting.loop import Keeper, Loop, NothingKept
 from fle.fitting.problem import (
     Problem,
     RowUse,
@@ -24,7 +23,7 @@ from fle.fitting.problem import (
     checked_stages,
     stages_of,
 )
-from fle.fitting.progress import Progress, default_progress
+from fle.fitting.progress import Cost, Progress, default_progress, expected_cost
 from fle.fitting.provenance import LoggedData, Provenance, current_versions
 from fle.fitting.remarks import data_remarks, ends_at
 from fle.fitting.runs import begin_run

@@ -14,7 +14,7 @@ from fle.paper.presets import ALL_METHODS, ROWS, task_of
 from fle.paper.published import SHORT_STEPS
 from fle.paper.runs import FIGURE_BINS, FIGURE_LIMIT, true_counts, unpacked
 from fle.paper.study import Study
-from fle.report.chart_style import IMAGE, altair_or_error, specification
+from fle.report.style import IMAGE, altair_or_error, specification
 
 PANEL_WIDTH, PANEL_HEIGHT = 190, 90
 RING_SIZE = 150

@@ -10,11 +10,14 @@ import numpy as np
 from fle.errors import SettingsError
 from fle.files import write_atomically
 from fle.fitting import StageRecord
-from fle.report.chart_style import (
+from fle.report.contents import Contents, Coordinate, FloatArray, Joint, coordinates_of
+from fle.report.panels import LEVELS, START_LEVEL, Panel
+from fle.report.style import (
     HEIGHT,
     IMAGE,
     PAGE,
     Chart,
+    NumberStyle,
     Palette,
     Rows,
     altair_or_error,
@@ -25,9 +28,6 @@ from fle.report.chart_style import (
     specification,
     value_axis,
 )
-from fle.report.contents import Contents, Coordinate, FloatArray, Joint, coordinates_of
-from fle.report.number_style import NumberStyle
-from fle.report.panels import LEVELS, START_LEVEL, Panel
 from fle.returns import ReturnDistribution
 
 IMAGE_WIDTH = 480

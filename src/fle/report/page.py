@@ -17,11 +17,10 @@ from fle.errors import FLEError
 from fle.files import write_atomically
 from fle.fitting import Evaluation
 from fle.report import wording
-from fle.report.chart_style import altair_or_error
 from fle.report.charts import page_charts
 from fle.report.contents import Contents, Coordinate, Extras, FloatArray, gather
-from fle.report.number_style import NumberStyle, percent
 from fle.report.panels import LEVELS, START_LEVEL, Panel
+from fle.report.style import NumberStyle, altair_or_error, percent
 from fle.returns import ReturnDistribution, measure
 from fle.returns.measures import RISK_LEVEL
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fle.report.contents import HEADLINE, Contents, Coordinate
-from fle.report.number_style import NumberStyle, percent
 from fle.report.panels import START_LEVEL, Panel
+from fle.report.style import NumberStyle, percent
 from fle.returns import Measure, measure
 from fle.returns.measures import RISK_LEVEL, further_measures, usual_measures
 from fle.returns.risk import percentage
