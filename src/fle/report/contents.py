@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fle.data import Dataset
 from fle.errors import SettingsError
-from fle.fitting import Evaluation, LoggedData, Provenance, StageRecord, Training
+from fle.fitting import Evaluation, LoggedData, Provenance, StageRecord
+from fle.recipe import Recipe
 from fle.report.number_style import NumberStyle
 from fle.report.panels import Axis, Panel
 from fle.returns import ReturnDistribution, TruthDistance, distances_to_truth
@@ -128,7 +129,7 @@ def gather(
     episodes = earned if several else None
     return Contents(
         title=title or "Return of the target policy",
-        problem=_problem(evaluation.gamma, evaluation.horizon),
+        problem=evaluation.problem.in_words(),
         warnings=tuple(dict.fromkeys(warnings)),
         notes=tuple(dict.fromkeys(evaluation.notes)),
         enough_coverage=covered is None or covered.enough,
@@ -234,15 +235,6 @@ def _page_rows(
     return np.stack(columns, axis=1)
 
 
-def _problem(gamma: float, horizon: int | None) -> str:
-    if horizon is None:
-        return f"discounted return, gamma = {gamma:g}"
-    steps = f"{horizon} step" + ("s" if horizon > 1 else "")
-    if gamma == 1:
-        return f"return over {steps}"
-    return f"return over {steps}, discounted by gamma = {gamma:g}"
-
-
 def _data_lines(logged: LoggedData, warnings: list[str], notes: tuple[str, ...]) -> tuple[str, ...]:
     """Lines of the summary that the page does not show elsewhere."""
     shown = {f"warning: {text}" for text in warnings} | {f"note: {text}" for text in notes}
@@ -272,7 +264,7 @@ def _arguments(provenance: Provenance, model: Any, horizon: int | None) -> dict[
     ours = type(model).__module__.startswith("fle.")
     return given | {
         "model": ("fle." if ours else "") + repr(model),
-        "training": f"fle.{Training(**settings['training'])!r}",
+        "recipe": f"fle.{Recipe(**settings['recipe'])!r}",
         "seed": repr(provenance.seed),
     }
 
