@@ -19,14 +19,14 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from fle.fitting.bellman import WEIGHT_DECAYS
+from fle.fitting.optimise import initial_state, stage_training
+from fle.models.base import Tuning
 
 import fle
 from eager_process import EagerLoop, torch_python
 from environment import describe
-from fle.fitting.bellman import WEIGHT_DECAYS
 from fle.fitting.encoding import Encoder, Fitted, Frame
-from fle.fitting.optimise import initial_state, stage_training
-from fle.models.base import Tuning
 from fle.policies import tabulated
 from fle.tasks import CombinationLock
 

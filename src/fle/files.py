@@ -22,20 +22,32 @@ TEMPORARY = ".tmp"
 LOCKED_BYTE = 1 << 20
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file by new content that is already on the disk."""
-    temporary = path.with_name(f".{path.name}{TEMPORARY}")
+@contextmanager
+def written_whole(path: Path, size: int) -> Iterator[IO[bytes]]:
+    """An open file that takes the place of `path` once all of it is on the disk.
+
+    size: how many bytes will be written, for whoever has to make room for them.
+    """
+    # Of this process alone: another may be writing the same file.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
     try:
         with open(temporary, "wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
         _sync_directory(path.parent)
     except OSError as error:
+        raise FLEError(_write_problem(path, size, error)) from error
+    finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise FLEError(_write_problem(path, len(content), error)) from error
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace a file by new content that is already on the disk."""
+    with written_whole(path, len(content)) as file:
+        file.write(content)
 
 
 def plain_json(value: Any) -> str:
@@ -133,7 +145,7 @@ def _write_problem(path: Path, size: int, error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return (
             f"The disk is full: {path} needs {size:,} bytes. What was saved before is intact. "
-            "Free some space and repeat the call; the run goes on from its last checkpoint."
+            "Free some space and repeat the call; a run goes on from its last checkpoint."
         )
     return (
         f"{path} cannot be written: {error.strerror}. What was saved before is intact. Change its "

@@ -8,13 +8,13 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
 from fle.errors import SettingsError
 
-HELD_OUT = "held-out"
+HELD_OUT: Final = "held-out"
 
 # Optimiser steps of all stages of a discounted fit, and the fewest and most of one stage [0001].
 TOTAL_STEPS, FEWEST_STEPS, MOST_STEPS = 40_000, 100, 1_500
@@ -261,4 +261,5 @@ def resolve(given: Recipe, chosen: Resolved) -> Resolved:
 
 
 def _whole(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= 1
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return whole and bool(value >= 1)

@@ -153,14 +153,14 @@ def test_arguments_are_keyword_only():
 
 
 def test_observed_returns_are_discounted_from_each_start():
-    returns, terminated = closed(
+    returns, complete = closed(
         terminations=[False, True, False, False, False],
         truncations=[False, False, False, False, True],
         next_observations=np.vstack([np.arange(2.0, 10.0).reshape(4, 2), [[0.0, 0.0]]]),
     ).observed_returns(0.5)
     # 1 + 2/2 = 2 and 3 + 4/2 + 5/4 = 6.25.
     np.testing.assert_allclose(returns, [[2.0], [6.25]])
-    np.testing.assert_array_equal(terminated, [True, False])
+    np.testing.assert_array_equal(complete, [True, False])
 
 
 def test_observed_returns_at_the_ends_of_the_range():
@@ -168,6 +168,29 @@ def test_observed_returns_at_the_ends_of_the_range():
     # Rows 0-1 and 2-4 of (0, 1), (2, 3), (4, 5), (6, 7), (8, 9).
     np.testing.assert_allclose(data.observed_returns(1.0)[0], [[2.0, 4.0], [18.0, 21.0]])
     np.testing.assert_allclose(data.observed_returns(0.0)[0], [[0.0, 1.0], [4.0, 5.0]])
+
+
+def test_observed_returns_end_at_the_horizon():
+    data = closed(
+        terminations=[False, True, False, False, False],
+        truncations=[False, False, False, False, True],
+        next_observations=np.vstack([np.arange(2.0, 10.0).reshape(4, 2), [[0.0, 0.0]]]),
+    )
+    # Rewards 1, 2 and 3, 4, 5. At horizon 2: 1 + 2/2 and 3 + 4/2, and both are complete.
+    returns, complete = data.observed_returns(0.5, horizon=2)
+    np.testing.assert_allclose(returns, [[2.0], [5.0]])
+    np.testing.assert_array_equal(complete, [True, True])
+    # The first terminated; the second reaches 3 steps, but not 4.
+    np.testing.assert_array_equal(data.observed_returns(0.5, horizon=3)[1], [True, True])
+    returns, complete = data.observed_returns(0.5, horizon=4)
+    np.testing.assert_allclose(returns, [[2.0], [6.25]])
+    np.testing.assert_array_equal(complete, [True, False])
+
+
+@pytest.mark.parametrize("horizon", [0, -1])
+def test_a_horizon_without_steps_is_refused(horizon):
+    with pytest.raises(SettingsError, match="horizon: expected a positive number of steps, got"):
+        closed().observed_returns(0.5, horizon)
 
 
 @pytest.mark.parametrize("gamma", [-0.1, 1.1, np.nan])
@@ -210,10 +233,10 @@ def test_a_subset_that_breaks_episodes_has_no_returns(rows):
     ("rows", "message"),
     [
         ([True, False], "the mask has 2 rows"),
-        ([False] * 5, "subset is empty"),
+        ([False] * 5, "expected at least one row, got none"),
         ([], "rows is empty"),
-        ([5], "5 is outside 0 to 4"),
-        ([-1], "-1 is outside 0 to 4"),
+        ([5], "expected indices from 0 to 4, got 5"),
+        ([-1], "expected indices from 0 to 4, got -1"),
         ([0.5], "expected 1-d integers or a mask"),
     ],
 )

@@ -91,10 +91,10 @@ def test_vector_rewards_and_discrete_states():
         ([episode(2, rewards=[1.0, np.nan])], "rewards of episode 0: row 1 is nan"),
         ([episode(2, rewards=[1.0, None])], "rewards of episode 0: row 1 is null"),
         ([episode(2), episode(2, rewards=np.ones((2, 2)))], "rewards of episode 1 have shape"),
-        ([episode(2, terminations=[0, 1])], "give 'terminations' or 'terminated', not both"),
+        ([episode(2, terminations=[0, 1])], "expected 'terminations' or 'terminated', got both"),
         ([episode(2, truncations=[0])], "episode 0 has 2 actions but 1 truncations"),
-        ([episode(2, truncated="yes")], "'truncated' must be True or False, got 'yes'"),
-        ([episode(2, truncated=[0, 1])], "'truncated' must be True or False"),
+        ([episode(2, truncated="yes")], "'truncated': expected True or False, got 'yes'"),
+        ([episode(2, truncated=[0, 1])], "'truncated': expected True or False"),
         (
             [without(episode(3, terminations=[0, 1, 0]), "terminated")],
             "episode 0 is terminated at row 1 but has rows after it",
@@ -142,10 +142,10 @@ def test_flattened_episodes_keep_their_starts_successors_and_returns(episodes):
     np.testing.assert_array_equal(
         data.next_observations, np.concatenate([e["observations"][1:] for e in episodes])
     )
-    returns, terminated = data.observed_returns(0.9)
+    returns, complete = data.observed_returns(0.9)
     expected = [sum(0.9**t * r for t, r in enumerate(e["rewards"])) for e in episodes]
     np.testing.assert_allclose(returns[:, 0], expected, atol=1e-12)
-    np.testing.assert_array_equal(terminated, [e["terminated"] for e in episodes])
+    np.testing.assert_array_equal(complete, [e["terminated"] for e in episodes])
 
 
 @settings(max_examples=40, deadline=None)

@@ -117,7 +117,7 @@ def test_no_rows_and_one_row_are_too_few():
         (np.zeros((ROWS, 2)), 2, r"actions: expected one integer code per row.*\(4, 2\)"),
         ([0, 1, 0, 2**40], None, "actions: row 3 is 1099511627776.*renumber"),
         ([0, 1, 0, 2**70], None, "actions: row 3 .*beyond 64 bits; renumber"),
-        ([0.0, 1.0, 0.0, 1e30], 2, "actions: values beyond 64 bits"),
+        ([0.0, 1.0, 0.0, 1e30], 2, "actions: expected integers of at most 64 bits"),
         ([0, 1, 0, 1], 0, "number_of_actions: expected a positive integer, got 0"),
         ([0, 1, 0, 1], 2.0, "number_of_actions: expected a positive integer, got 2.0"),
         ([0, 1, 0, 1], True, "number_of_actions: expected a positive integer, got True"),

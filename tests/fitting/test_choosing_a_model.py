@@ -3,7 +3,7 @@ import pytest
 from quick_fits import bandit
 
 import fle
-from fle.fitting.plan import _chosen_model as chosen_model
+from fle.fitting.planning import _chosen_model as chosen_model
 
 
 def data(rows, rewards):

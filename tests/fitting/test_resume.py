@@ -74,7 +74,10 @@ def assert_same(first, second):
 ONE_OPTIMISER = replace(QUICK, schedule="fit", frame_tolerance=0.1, weight_decay=0.03)
 PROBLEMS = {
     "finite": {},
-    "weight decay is chosen": {"recipe": replace(QUICK, weight_decay="held-out"), "data": cycle(400)},
+    "weight decay is chosen": {
+        "recipe": replace(QUICK, weight_decay="held-out"),
+        "data": cycle(400),
+    },
     "fresh starts": {"recipe": replace(QUICK, start="fresh")},
     "rows of their own": {"rows": "split"},
     "weighted rows": {"data": cycle(200).with_weights(np.arange(200) % 3)},
@@ -183,7 +186,7 @@ def test_other_versions_are_said(tmp_path, monkeypatch):
     interrupt(tmp_path, 2)
     versions = current_versions()
     # By its name in `sys.modules`: the package has a function of the name of this module.
-    module = sys.modules["fle.fitting.plan"]
+    module = sys.modules["fle.fitting.planning"]
     monkeypatch.setattr(module, "current_versions", lambda: versions | {"jax": "99.0"})
     with pytest.warns(FLEWarning, match=r"other versions \(jax .* is now 99.0\)"):
         resumed = evaluate(tmp_path)

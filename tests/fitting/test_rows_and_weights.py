@@ -152,17 +152,16 @@ def test_whole_weights_equal_repeated_rows_in_an_exact_fit():
         initial_observations=initial,
     )
     # One row of each is held out, the same for neither; its share in 300 is the tolerance.
-    training = fle.Recipe(held_out=1e-6)
     coefficients = [
         fle.evaluate(
             data,
             cart.target_policy,
             horizon=3,
             model=fle.LinearQuadratic(cart.noise_std),
-            recipe=training,
+            recipe={"held_out": 1e-6},
         )
         .fits[-1]
-        .model.coefficients
+        .law.coefficients
         for data in (weighted, repeated)
     ]
     assert np.allclose(*coefficients, atol=0.03)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 from quick_fits import cycle
-from quick_runs import LINEAR, QUICK, evaluate
+from quick_runs import QUICK, evaluate
 from scipy import stats
 
 import fle
@@ -34,11 +34,10 @@ def test_files(finished):
     assert run["data"] == cycle(200).fingerprint
     assert run["seed"] == 0
     assert run["settings"]["horizon"] == 3
-    assert run["settings"]["training"]["steps"] == QUICK.steps
+    assert run["settings"]["recipe"]["steps"] == QUICK.steps
     assert run["settings"]["model"] == {
         "name": "gaussian",
         "hidden": [],
-        "scale_floor": LINEAR.scale_floor,
         "std": None,
     }
     assert {"fle", "jax", "numpy", "python"} < run["versions"].keys()

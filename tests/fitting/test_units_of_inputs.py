@@ -6,7 +6,6 @@ from quick_fits import TABLE, TABLE_TRAINING
 
 import fle
 from fle.data import Dataset, read
-from fle.errors import FLEWarning
 from fle.fitting.encoding import Encoder
 from fle.fitting.remarks import data_remarks
 from fle.policies import Behaviour, Normal, tabulated

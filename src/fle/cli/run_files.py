@@ -60,7 +60,7 @@ def settings_kept(
     if folder is None:
         yield
         return
-    from fle.fitting.saving import RUN
+    from fle.fitting.runs import RUN
 
     new = not (folder / RUN).exists()
     if not new:

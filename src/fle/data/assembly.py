@@ -1,197 +1,193 @@
-"""All checks of a data set in order: single fields first, then how the rows hang together."""
+"""What users and files give becomes the content of a data set: all checks, in their order."""
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from fle.data import episodes as episode_rules
+from fle.data import episodes as rules
 from fle.data import validation
-from fle.data.recorded import Recorded, first_probabilities, follow_probabilities
-from fle.data.transitions import Array, Transitions, ends_episode, starts_episode
+from fle.data.episodes import Transitions
+from fle.data.schema import COLUMN_OF, FIELDS, OTHER_ARRAYS, ROW_FIELDS, WORDS, Kind
+from fle.data.threads import Array, gather
+from fle.data.validation import Context, flag_array, numeric_array, require_finite
 from fle.errors import DataError
 
 MINIMUM_ROWS = 2
 FIRST_ROWS, MOST_CODES = 1_000, 50
+REQUIRED = tuple(name for name, column in COLUMN_OF.items() if WORDS[column].required)
+# An episode of its own has flags by row, or one answer in the words of a table.
+FLAGS = {name: COLUMN_OF[name] for name in ("terminations", "truncations")}
+EPISODE_KEYS = (*REQUIRED, *FLAGS, *FLAGS.values())
 
 
-@dataclass(frozen=True, kw_only=True)
-class Assembled:
-    """What a Dataset holds, with every warning collected and none emitted yet."""
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """Probabilities (n, policies, actions) at the rows' own observations and at their next ones."""
 
-    transitions: Transitions
-    initial_observations: Array | None
-    initial_probabilities: Array | None
-    number_of_observations: int | None
-    number_of_actions: int | None
-    reward_names: tuple[str, ...]
-    probability_names: tuple[str, ...]
-    number_of_source_rows: int
-    warnings: tuple[str, ...]
-    notes: tuple[str, ...]
+    names: tuple[str, ...]
+    here: Array
+    following: Array | None
 
 
-def assemble(
-    *,
-    observations: Any,
-    actions: Any,
-    rewards: Any,
-    next_observations: Any | None,
-    next_missing: Array | None,
-    terminations: Any | None,
-    truncations: Any | None,
-    episodes: Any | None,
-    steps: Any | None,
-    weights: Any | None,
-    initial_observations: Any | None,
-    number_of_actions: int | None,
-    reward_names: Sequence[str] | None,
-    order: Any | None = None,
-    recorded: Recorded | None = None,
-    earlier_warnings: Sequence[str] = (),
-    earlier_notes: Sequence[str] = (),
-    ours: bool = False,
-) -> Assembled:
-    """Check and complete the fields; `next_missing` marks unknown next observations.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Given:
+    """Fields as they were given, and what is known about them.
 
-    `order` is checked and sorts the rows as `steps` would, but declares nothing about time.
-    `ours` says that the observations are known to be finite, and their memory may be used again.
+    fields: by the names of the schema; what is absent or None was not given.
+    next_missing: (n,), where next observations are fillers.
+    order: sorts the rows as `steps` would, but declares nothing about time.
+    owned: whether the observations are known to be finite, and their memory may be used again.
+    warnings, notes: what was found out before.
     """
-    warnings = list(earlier_warnings)
-    transitions, action_count, labels = _check_fields(
-        observations=observations,
-        actions=actions,
-        rewards=rewards,
-        next_observations=next_observations,
-        next_missing=next_missing,
-        terminations=terminations,
-        truncations=truncations,
-        episodes=episodes,
-        steps=order if steps is None else steps,
-        weights=weights,
-        number_of_actions=number_of_actions,
-        recorded=recorded,
-        ours=ours,
-    )
-    given_rows = len(transitions)
-    # A time-dependent problem ends at its horizon, so there the flags may be absent.
-    if truncations is None and steps is None and not transitions.terminations.any():
-        warnings.append(
-            "no row is terminated and no truncations were given: every return runs on without an"
-            " end; give terminations (or all-False truncations if the problem never ends)"
-        )
-    transitions = episode_rules.settle_flags(transitions, warnings)
-    if labels is not None:
-        transitions = episode_rules.order_rows(transitions, warnings)
-    elif terminations is not None or truncations is not None:
-        derived = episode_rules.derive_episodes(transitions)
-        transitions = replace(transitions, episodes=derived)
-        labels = np.arange(given_rows)
-    if labels is not None:
-        episode_rules.check_steps(transitions, labels)
-        episode_rules.check_ends(transitions, labels)
-    transitions = episode_rules.close_open_ends(transitions, warnings)
-    transitions = episode_rules.settle_next_observations(transitions, warnings)
-    transitions = follow_probabilities(transitions)
 
-    initial_probabilities = None
-    if initial_observations is None:
-        initial_probabilities = first_probabilities(transitions)
-        initial = episode_rules.first_observations(transitions)
+    fields: Mapping[str, Any]
+    number_of_actions: int | None = None
+    reward_names: Sequence[str] | None = None
+    next_missing: Array | None = None
+    order: Any | None = None
+    recorded: Recorded | None = None
+    owned: bool = False
+    warnings: Sequence[str] = ()
+    notes: Sequence[str] = ()
+
+
+def assemble(given: Given) -> dict[str, Any]:
+    """The values of all fields, checked and completed; warnings are collected, none is emitted."""
+    warnings = list(given.warnings)
+    transitions, labels, initial = _checked(given)
+    rows = len(transitions)
+    transitions = _in_episodes(given, transitions, labels, warnings)
+    values: dict[str, Any] = dict.fromkeys(OTHER_ARRAYS)
+    if initial is None:
+        values.update(_at_first_rows(transitions))
     else:
-        initial = validation.like_observations(
-            "initial_observations", initial_observations, transitions.observations
-        )
-    notes = (*earlier_notes, *_remarks_on_episodes(transitions.episodes, warnings))
-    notes += _remarks_on_actions(transitions.actions, action_count)
-    if steps is None:
-        transitions = replace(transitions, steps=None)
-    transitions = episode_rules.continue_rows(transitions, warnings, overwrite=ours)
-    if transitions.weights is not None:
-        validation.weight_array(transitions.weights)
-    return Assembled(
-        transitions=transitions,
-        initial_observations=initial,
-        initial_probabilities=initial_probabilities,
-        number_of_observations=_count_states(transitions, initial),
-        number_of_actions=action_count,
-        reward_names=validation.reward_name_tuple(reward_names, transitions.rewards.shape[1]),
-        probability_names=() if recorded is None else recorded.names,
-        number_of_source_rows=given_rows,
-        warnings=tuple(warnings),
-        notes=notes,
+        values["initial_observations"] = initial
+    count = _count_actions(given, transitions.others["actions"])
+    notes = (
+        *given.notes,
+        *_remarks_on_episodes(transitions.episodes, warnings),
+        *_remarks_on_actions(transitions.others["actions"], count),
     )
+    if given.fields.get("steps") is None:
+        transitions = replace(transitions, steps=None)
+    transitions = rules.continue_rows(transitions, warnings, overwrite=given.owned)
+    columns = transitions.columns()
+    values.update({name: columns.get(name) for name in ROW_FIELDS})
+    if values["weights"] is not None:
+        # Rows with a positive weight may all be among the dropped ones.
+        validation.weight_array("weights", values["weights"])
+    reward_names = validation.reward_name_tuple(given.reward_names, values["rewards"].shape[1])
+    return {
+        **values,
+        "number_of_observations": _count_states(values),
+        "number_of_actions": count,
+        "reward_names": reward_names,
+        "probability_names": () if given.recorded is None else given.recorded.names,
+        "number_of_source_rows": rows,
+        "whole_episodes": transitions.episodes is not None,
+        "warnings": tuple(warnings),
+        "notes": notes,
+    }
 
 
-def _check_fields(
-    *,
-    observations: Any,
-    actions: Any,
-    rewards: Any,
-    next_observations: Any | None,
-    next_missing: Array | None,
-    terminations: Any | None,
-    truncations: Any | None,
-    episodes: Any | None,
-    steps: Any | None,
-    weights: Any | None,
-    number_of_actions: int | None,
-    recorded: Recorded | None,
-    ours: bool,
-) -> tuple[Transitions, int | None, Array | None]:
-    """Each field by itself; also the number of actions and the episodes' own ids."""
-    checked_observations = validation.observation_array(observations, known_finite=ours)
-    rows = len(checked_observations)
-    checked_actions, action_count = validation.action_array(actions, number_of_actions)
+def _checked(given: Given) -> tuple[Transitions, Array | None, Array | None]:
+    """Each field by itself; also the episodes' own ids, and the initial observations."""
+    fields = _checked_fields(given)
+    initial = fields.pop("initial_observations", None)
+    rows = len(fields["observations"])
     numbers, labels = None, None
-    if episodes is not None:
-        numbers, labels = episode_rules.number_episodes(validation.episode_array(episodes))
+    if "episodes" in fields:
+        numbers, labels = rules.number_episodes(fields.pop("episodes"))
     nowhere = np.zeros(rows, dtype=bool)
     transitions = Transitions(
-        observations=checked_observations,
-        actions=checked_actions,
-        rewards=validation.reward_array(rewards),
-        next_observations=None
-        if next_observations is None
-        else validation.like_observations(
-            "next_observations", next_observations, checked_observations
-        ),
-        next_missing=nowhere if next_missing is None else next_missing,
-        terminations=nowhere
-        if terminations is None
-        else validation.flag_array("terminations", terminations),
-        truncations=nowhere
-        if truncations is None
-        else validation.flag_array("truncations", truncations),
+        observations=fields.pop("observations"),
+        next_observations=fields.pop("next_observations", None),
+        next_missing=nowhere if given.next_missing is None else given.next_missing,
+        terminations=fields.pop("terminations", nowhere),
+        truncations=fields.pop("truncations", nowhere),
         episodes=numbers,
-        steps=None if steps is None else validation.step_array(steps),
-        weights=None if weights is None else validation.weight_array(weights),
-        probabilities=None if recorded is None else recorded.here,
-        next_probabilities=None if recorded is None else recorded.following,
+        steps=fields.pop("steps", None),
+        probabilities=None if given.recorded is None else given.recorded.here,
+        next_probabilities=None if given.recorded is None else given.recorded.following,
         source_rows=np.arange(rows),
+        others=fields,
     )
-    for name, values in vars(transitions).items():
-        if values is not None:
-            validation.require_rows(name, values, rows)
+    return transitions, labels, initial
+
+
+def _checked_fields(given: Given) -> dict[str, Array]:
+    """The fields that were given, each as its line of the schema wants it."""
+    raw = dict(given.fields)
+    if raw.get("steps") is None:
+        raw["steps"] = given.order
+    context = Context(number_of_actions=given.number_of_actions, known_finite=given.owned)
+    checked: dict[str, Array] = {}
+    for name, field in FIELDS.items():
+        if field.check is not None and (name in REQUIRED or raw.get(name) is not None):
+            checked[name] = field.check(name, raw.get(name), context)
+            context = replace(context, observations=checked["observations"])
+    rows = len(checked["observations"])
+    for name, array in checked.items():
+        if FIELDS[name].kind is Kind.ROW:
+            validation.require_rows(name, array, rows)
     if rows < MINIMUM_ROWS:
         raise DataError(
             f"the data has {rows} transition; expected at least {MINIMUM_ROWS},"
             " since one row says nothing about a distribution"
         )
-    return transitions, action_count, labels
+    return checked
+
+
+def _in_episodes(
+    given: Given, transitions: Transitions, labels: Array | None, warnings: list[str]
+) -> Transitions:
+    """Rows in order, with their ends settled; `labels` are the ids of episodes that were given."""
+    ends = [given.fields.get(name) for name in FLAGS]
+    # A time-dependent problem ends at its horizon, so there the flags may be absent.
+    timeless = given.fields.get("steps") is None
+    if given.fields.get("truncations") is None and timeless and not transitions.terminations.any():
+        warnings.append(
+            "no row is terminated and no truncations were given: every return runs on without an"
+            " end; give terminations (or all-False truncations if the problem never ends)"
+        )
+    transitions = rules.settle_flags(transitions, warnings)
+    if labels is not None:
+        transitions = rules.order_rows(transitions, warnings)
+    elif any(flags is not None for flags in ends):
+        transitions = replace(transitions, episodes=rules.derive_episodes(transitions))
+        labels = np.arange(len(transitions))
+    if labels is not None:
+        rules.check_steps(transitions, labels)
+        rules.check_ends(transitions, labels)
+    transitions = rules.close_open_ends(transitions, warnings)
+    transitions = rules.settle_next_observations(transitions, warnings)
+    return rules.follow_probabilities(transitions)
+
+
+def _at_first_rows(transitions: Transitions) -> dict[str, Array]:
+    """What episodes start from, as far as it is known."""
+    rows = rules.first_rows(transitions)
+    if rows is None:
+        return {}
+    initial = {"initial_observations": gather(transitions.observations, rows)}
+    if transitions.probabilities is not None:
+        initial["initial_probabilities"] = transitions.probabilities[rows]
+    return initial
 
 
 def _remarks_on_episodes(episodes: Array | None, warnings: list[str]) -> tuple[str, ...]:
     if episodes is None:
         return ()
-    starts = starts_episode(episodes)
+    starts = rules.starts_episode(episodes)
     if starts.sum() == 1:
         warnings.append(
             "the data is one episode only: no interval can be given,"
             " because episodes are the independent pieces that intervals resample"
         )
-    if (starts & ends_episode(episodes)).all():
+    if (starts & rules.ends_episode(episodes)).all():
         return ("every episode has length one: this is a bandit problem",)
     return ()
 
@@ -217,8 +213,117 @@ def _are_codes(actions: Array) -> bool:
     return whole and values[0] >= 0 and 1 < values.size <= MOST_CODES
 
 
-def _count_states(transitions: Transitions, initial: Array | None) -> int | None:
-    if transitions.observations.ndim > 1:
+def _count_actions(given: Given, actions: Array) -> int | None:
+    if given.number_of_actions is not None:
+        return int(given.number_of_actions)
+    return int(actions.max()) + 1 if actions.ndim == 1 else None
+
+
+def _count_states(values: Mapping[str, Any]) -> int | None:
+    if values["observations"].ndim > 1:
         return None
-    fields = (transitions.observations, transitions.next_observations, initial)
-    return 1 + max(int(states.max()) for states in fields if states is not None)
+    names = ("observations", "next_observations", "initial_observations")
+    return 1 + max(int(values[name].max()) for name in names if values[name] is not None)
+
+
+def flatten_episodes(episodes: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Array], Array]:
+    """Fields with one row per transition, and where their next observations are missing."""
+    if isinstance(episodes, Mapping):
+        raise DataError("episodes: expected a list of mappings, got one mapping; wrap it in [...]")
+    parts = [_flatten_one(number, episode) for number, episode in enumerate(episodes)]
+    if not parts:
+        raise DataError("episodes is empty: expected at least one episode")
+    fields = {name: _join(name, parts) for name in parts[0]}
+    missing = fields.pop("next_missing")
+    lengths = [len(part["actions"]) for part in parts]
+    return {**fields, "episodes": np.repeat(np.arange(len(parts)), lengths)}, missing
+
+
+def _flatten_one(number: int, episode: Mapping[str, Any]) -> dict[str, Array]:
+    _check_keys(number, episode)
+    observations, actions, rewards = (
+        numeric_array(f"{name} of episode {number}", episode[name]) for name in REQUIRED
+    )
+    for name, values in zip(REQUIRED, (observations, actions, rewards), strict=True):
+        require_finite(f"{name} of episode {number}", values)
+    length = len(actions)
+    if len(rewards) != length or len(observations) not in (length, length + 1):
+        raise DataError(
+            f"episode {number} has {length} actions, {len(rewards)} rewards and"
+            f" {len(observations)} observations; expected as many rewards as actions, and as many"
+            " observations or one more (the final one)"
+        )
+    terminations = _flags(number, episode, "terminations", length)
+    truncations = _flags(number, episode, "truncations", length)
+    final = observations[length:] if len(observations) > length else observations[-1:]
+    missing = np.zeros(length, dtype=bool)
+    missing[-1] = len(observations) == length and not terminations[-1]
+    return {
+        "observations": observations[:length],
+        "actions": actions,
+        "rewards": rewards,
+        "next_observations": np.concatenate([observations[1:length], final]),
+        "next_missing": missing,
+        "terminations": terminations,
+        "truncations": truncations,
+    }
+
+
+def _check_keys(number: int, episode: Mapping[str, Any]) -> None:
+    if not isinstance(episode, Mapping):
+        raise DataError(
+            f"episode {number}: expected a mapping with the keys {', '.join(REQUIRED)},"
+            f" got {type(episode).__name__}"
+        )
+    unknown = [key for key in episode if key not in EPISODE_KEYS]
+    if unknown:
+        nearest = difflib.get_close_matches(str(unknown[0]), EPISODE_KEYS, n=1)
+        hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+        raise DataError(
+            f"episode {number}: unknown key {unknown[0]!r}; {hint}expected only"
+            f" {', '.join(EPISODE_KEYS)}"
+        )
+    absent = [key for key in REQUIRED if key not in episode]
+    if absent:
+        raise DataError(
+            f"episode {number}: {absent[0]!r} is missing; expected {', '.join(REQUIRED)},"
+            f" got {', '.join(map(str, episode)) or 'nothing'}"
+        )
+
+
+def _flags(number: int, episode: Mapping[str, Any], name: str, length: int) -> Array:
+    """One flag per row, from an array or from a single answer about the last row."""
+    scalar = FLAGS[name]
+    if name in episode and scalar in episode:
+        raise DataError(
+            f"episode {number}: expected {name!r} or {scalar!r}, got both; leave one out"
+        )
+    if name in episode:
+        flags = flag_array(f"{name} of episode {number}", episode[name])
+        if len(flags) != length:
+            raise DataError(
+                f"episode {number} has {length} actions but {len(flags)} {name};"
+                " expected one per action"
+            )
+        return flags
+    flags = np.zeros(length, dtype=bool)
+    if scalar in episode:
+        answer = np.asarray(episode[scalar])
+        if answer.ndim != 0 or answer.dtype.kind not in "biu" or answer not in (0, 1):
+            raise DataError(
+                f"episode {number}: {scalar!r}: expected True or False, got {episode[scalar]!r};"
+                f" use {name!r} for one flag per row"
+            )
+        flags[-1] = bool(answer)
+    return flags
+
+
+def _join(name: str, parts: list[dict[str, Array]]) -> Array:
+    first = parts[0][name]
+    for number, part in enumerate(parts):
+        if part[name].shape[1:] != first.shape[1:]:
+            raise DataError(
+                f"{name} of episode {number} have shape {part[name].shape[1:]} per row but those of"
+                f" episode 0 have {first.shape[1:]}; expected the same in every episode"
+            )
+    return np.concatenate([part[name] for part in parts])

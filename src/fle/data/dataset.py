@@ -1,25 +1,28 @@
 """The logged transitions that an evaluation starts from, checked when they are put together."""
 
+import warnings as python_warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
 
-from fle.data.assembly import assemble
-from fle.data.attributes import ROW_FIELDS, changed, emit_warnings, fill
-from fle.data.description import one_line, summary
-from fle.data.fingerprint import fingerprint
-from fle.data.flatten import flatten_episodes
-from fle.data.transitions import Array, ends_episode, position_in_episode, starts_episode
+from fle.data.assembly import Given, assemble, flatten_episodes
+from fle.data.episodes import ends_episode, position_in_episode, starts_episode
+from fle.data.schema import ROW_FIELDS, Record, fingerprint
+from fle.data.threads import Array
 from fle.data.validation import numeric_array, require_rows, weight_array
-from fle.errors import DataError, SettingsError
+from fle.errors import DataError, FLEWarning, SettingsError
 
 
+@final
 @dataclass(frozen=True, init=False, eq=False, repr=False)
-class Dataset:
+class Dataset(Record):
     """Logged transitions, one row each, as read-only NumPy arrays.
+
+    >>> data = Dataset(observations=[[0.0], [1.0]], actions=[0, 1], rewards=[1.0, 2.0],
+    ...                terminations=[False, True])
 
     All checks run here; a `DataError` names the field and the row. Reservations are emitted as
     `FLEWarning` and kept in `warnings`. Arrays are not copied unless rows move or types change.
@@ -48,28 +51,6 @@ class Dataset:
     `probability_names`; `recorded_probabilities` gives them.
     """
 
-    observations: Array
-    actions: Array
-    rewards: Array
-    next_observations: Array
-    terminations: Array
-    truncations: Array
-    episodes: Array | None
-    steps: Array | None
-    weights: Array | None
-    next_probabilities: Array | None
-    initial_observations: Array | None
-    initial_probabilities: Array | None
-    number_of_observations: int | None
-    number_of_actions: int | None
-    reward_names: tuple[str, ...]
-    probability_names: tuple[str, ...]
-    source_rows: Array
-    number_of_source_rows: int
-    whole_episodes: bool
-    warnings: tuple[str, ...]
-    notes: tuple[str, ...]
-
     def __init__(
         self,
         *,
@@ -86,22 +67,20 @@ class Dataset:
         number_of_actions: int | None = None,
         reward_names: Sequence[str] | None = None,
     ) -> None:
-        assembled = assemble(
-            observations=observations,
-            actions=actions,
-            rewards=rewards,
-            next_observations=next_observations,
-            next_missing=None,
-            terminations=terminations,
-            truncations=truncations,
-            episodes=episodes,
-            steps=steps,
-            weights=weights,
-            initial_observations=initial_observations,
-            number_of_actions=number_of_actions,
-            reward_names=reward_names,
-        )
-        fill(self, assembled)
+        fields = {
+            "observations": observations,
+            "actions": actions,
+            "rewards": rewards,
+            "next_observations": next_observations,
+            "terminations": terminations,
+            "truncations": truncations,
+            "episodes": episodes,
+            "steps": steps,
+            "weights": weights,
+            "initial_observations": initial_observations,
+        }
+        given = Given(fields=fields, number_of_actions=number_of_actions, reward_names=reward_names)
+        super().__init__(**assemble(given))
         emit_warnings(self, stacklevel=2)
 
     @classmethod
@@ -117,17 +96,18 @@ class Dataset:
         Keys: `observations` (T + 1 rows with the final one, or T), `actions` (T), `rewards` (T or
         T x d), and for the end either flags per row, `terminations` and `truncations`, or one
         answer, `terminated` and `truncated`. Other keys are refused.
+
+        >>> episode = {"observations": [[0.0], [1.0], [2.0]], "actions": [0, 1]}
+        >>> data = Dataset.from_episodes([{**episode, "rewards": [1.0, 2.0], "terminated": True}])
         """
-        assembled = assemble(
-            **flatten_episodes(episodes),
-            steps=None,
-            weights=None,
-            initial_observations=None,
+        fields, next_missing = flatten_episodes(episodes)
+        given = Given(
+            fields=fields,
+            next_missing=next_missing,
             number_of_actions=number_of_actions,
             reward_names=reward_names,
         )
-        data = cls.__new__(cls)
-        fill(data, assembled)
+        data = restored(assemble(given))
         emit_warnings(data, stacklevel=2)
         return data
 
@@ -199,30 +179,44 @@ class Dataset:
             complete = (kept == 0) | (kept == np.bincount(self.episodes))
             in_order = bool((np.diff(chosen) > 0).all())
             changes["whole_episodes"] = self.whole_episodes and in_order and bool(complete.all())
-        return changed(self, changes)
+        return self._with(changes)
 
     def with_weights(self, weights: npt.ArrayLike) -> "Dataset":
         """The same rows under other weights."""
-        checked = weight_array(weights)
+        checked = weight_array("weights", weights)
         require_rows("weights", checked, len(self))
-        return changed(self, {"weights": checked})
+        return self._with({"weights": checked})
 
     def with_steps(self) -> "Dataset":
         """The same rows, declared time-dependent: a row's step is its position in its episode."""
-        episodes = self._require_whole_episodes()
-        return changed(self, {"steps": position_in_episode(episodes)})
+        return self._with({"steps": position_in_episode(self._require_whole_episodes())})
 
-    def observed_returns(self, gamma: float) -> tuple[Array, Array]:
-        """Discounted returns (E, d) of the logged episodes, and which of the E terminated.
+    def observed_returns(self, gamma: float, horizon: int | None = None) -> tuple[Array, Array]:
+        """What the behaviour policy earned: (E, d) returns, and which are complete, (E,).
 
-        The return of an episode that did not terminate lacks what came after the cut.
+        An episode with rewards r_0, ..., r_{T-1} has the return sum of gamma^t r_t over t < T, and
+        over t < horizon if one is given. It is complete if the episode terminated or reached the
+        horizon; any other lacks what would have come after the cut.
+
+        >>> returns, complete = data.observed_returns(0.99)
+        >>> mean = returns[complete].mean(axis=0)
         """
         if not 0 <= gamma <= 1:
             raise SettingsError(f"gamma: expected a number from 0 to 1, got {gamma}")
+        if horizon is not None and horizon < 1:
+            raise SettingsError(f"horizon: expected a positive number of steps, got {horizon}")
         episodes = self._require_whole_episodes()
-        discounted = self.rewards * np.power(float(gamma), position_in_episode(episodes))[:, None]
+        steps, lasts = position_in_episode(episodes), ends_episode(episodes)
+        discounts, complete = np.power(float(gamma), steps), self.terminations[lasts]
+        if horizon is not None:
+            discounts[steps >= horizon] = 0.0
+            complete = complete | (steps[lasts] + 1 >= horizon)
         starts = np.flatnonzero(starts_episode(episodes))
-        return np.add.reduceat(discounted, starts), self.terminations[ends_episode(episodes)]
+        return np.add.reduceat(self.rewards * discounts[:, None], starts), complete
+
+    def _with(self, changes: Mapping[str, Any]) -> "Dataset":
+        """The same with other values, which were checked; no warning is emitted again."""
+        return restored({**vars(self), **changes})
 
     def _require_whole_episodes(self) -> Array:
         if self.episodes is None:
@@ -243,11 +237,55 @@ class Dataset:
         return fingerprint(self)
 
     def __repr__(self) -> str:
-        return one_line(self)
+        parts = [f"{len(self)} rows"]
+        if self.episodes is not None:
+            parts.append(f"{self.number_of_episodes} episodes")
+        parts += [f"{name}: {space}" for name, space in self._spaces().items()]
+        return f"Dataset({', '.join(parts)}, rewards: {', '.join(self.reward_names)})"
 
     def summary(self) -> str:
-        """A few lines that say what the data is."""
-        return summary(self)
+        """The sizes, the spaces, the range of each reward, how rows end, and all reservations."""
+        lines = [
+            f"rows: {len(self)}",
+            f"episodes: {'unknown' if self.episodes is None else self.number_of_episodes}",
+        ]
+        lines += [f"{name}: {space}" for name, space in self._spaces().items()]
+        for name, values in zip(self.reward_names, self.rewards.T, strict=True):
+            lines.append(f"{name}: {values.min():g} to {values.max():g}, mean {values.mean():g}")
+        lines.append(
+            f"terminated: {self.terminations.mean():.2%} of rows,"
+            f" truncated: {self.truncations.mean():.2%}"
+        )
+        if self.steps is not None:
+            lines.append(f"steps: {self.steps.min()} to {self.steps.max()} (time-dependent)")
+        lines += [f"note: {note}" for note in self.notes]
+        lines += [f"warning: {warning}" for warning in self.warnings]
+        return "\n".join(lines)
+
+    def _spaces(self) -> dict[str, str]:
+        if self.number_of_observations is None:
+            observed = f"{self.observations.shape[1]} features ({self.observations.dtype})"
+        else:
+            observed = f"{self.number_of_observations} discrete states"
+        acted = (
+            f"{self.number_of_actions} discrete"
+            if self.discrete_actions
+            else f"{self.action_dim} continuous"
+        )
+        return {"observations": observed, "actions": acted}
+
+
+def restored(values: Mapping[str, Any]) -> Dataset:
+    """A data set of values for all fields that were checked before; nothing is emitted."""
+    data = Dataset.__new__(Dataset)
+    Record.__init__(data, **values)
+    return data
+
+
+def emit_warnings(data: Dataset, stacklevel: int) -> None:
+    """Emit the reservations; `stacklevel` counts from the caller of this function."""
+    for message in data.warnings:
+        python_warnings.warn(message, FLEWarning, stacklevel=stacklevel + 1)
 
 
 def _row_indices(rows: npt.ArrayLike, length: int) -> Array:
@@ -258,8 +296,10 @@ def _row_indices(rows: npt.ArrayLike, length: int) -> Array:
     if chosen.ndim != 1 or chosen.dtype.kind not in "iu":
         raise DataError(f"rows: expected 1-d integers or a mask, got {chosen.dtype} {chosen.shape}")
     if len(chosen) == 0:
-        raise DataError("rows: the subset is empty; choose at least one row")
+        raise DataError("rows: expected at least one row, got none; choose some")
     outside = (chosen < 0) | (chosen >= length)
     if outside.any():
-        raise DataError(f"rows: {chosen[np.argmax(outside)]} is outside 0 to {length - 1}")
+        raise DataError(
+            f"rows: expected indices from 0 to {length - 1}, got {chosen[np.argmax(outside)]}"
+        )
     return chosen.astype(np.int64)

@@ -1,18 +1,80 @@
 """Where episodes start and end, in what order their rows come, and what follows each row."""
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from fle.data.threads import gather, holds_throughout, successors, with_successors
-from fle.data.transitions import (
+from fle.data.threads import (
     Array,
-    Transitions,
-    ends_episode,
-    position_in_episode,
-    starts_episode,
+    gather,
+    holds_throughout,
+    in_parallel,
+    successors,
+    with_successors,
 )
 from fle.errors import DataError
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Transitions:
+    """The checked columns of n rows, before the episodes are put in order.
+
+    The columns named here are those that the rules below look at. `others`, by name, only go
+    along with their rows. `next_missing` marks rows whose next observation is unknown; the entry
+    there is a filler. `source_rows` says where each row stood in the arrays that the user gave.
+    `probabilities` are (n, policies, actions), of target policies that are recorded in the data.
+    """
+
+    observations: Array
+    next_observations: Array | None
+    next_missing: Array
+    terminations: Array
+    truncations: Array
+    episodes: Array | None
+    steps: Array | None
+    probabilities: Array | None
+    next_probabilities: Array | None
+    source_rows: Array
+    others: Mapping[str, Array]
+
+    def __len__(self) -> int:
+        return len(self.observations)
+
+    def columns(self) -> dict[str, Array | None]:
+        """Every column by its name."""
+        named = {name: column for name, column in vars(self).items() if name != "others"}
+        return {**named, **self.others}
+
+    def take(self, rows: Array, taken: Mapping[str, Array] | None = None) -> "Transitions":
+        """The given rows of every column, but for those that were taken already."""
+        taken = taken or {}
+        left = {
+            name: column
+            for name, column in self.columns().items()
+            if column is not None and name not in taken
+        }
+        gathered = in_parallel(lambda column: gather(column, rows), list(left.values()), len(rows))
+        moved: dict[str, Any] = {**dict(zip(left, gathered, strict=True)), **taken}
+        others = {name: moved.pop(name) for name in self.others}
+        return replace(self, others=others, **moved)
+
+
+def starts_episode(episodes: Array) -> Array:
+    """True where a row opens an episode, for rows kept together by episode."""
+    return np.concatenate([[True], episodes[1:] != episodes[:-1]])
+
+
+def ends_episode(episodes: Array) -> Array:
+    """True where a row closes an episode, for rows kept together by episode."""
+    return np.concatenate([episodes[1:] != episodes[:-1], [True]])
+
+
+def position_in_episode(episodes: Array) -> Array:
+    """How many rows of the same episode come before each row."""
+    rows = np.arange(len(episodes))
+    return rows - np.maximum.accumulate(np.where(starts_episode(episodes), rows, 0))
 
 
 def number_episodes(ids: Array) -> tuple[Array, Array]:
@@ -203,8 +265,7 @@ def continue_rows(transitions: Transitions, warnings: list[str], *, overwrite: b
     source = kept.source_rows
     if holds_throughout(lambda part: source[part] == np.arange(part.start, part.stop), len(source)):
         taken["source_rows"] = rows
-    kept = kept.take(rows, **taken)
-    return replace(kept, next_observations=following)
+    return replace(kept.take(rows, taken), next_observations=following)
 
 
 def _announce_dropped(missing: Array, warnings: list[str]) -> None:
@@ -220,11 +281,35 @@ def _announce_dropped(missing: Array, warnings: list[str]) -> None:
         )
 
 
-def first_observations(transitions: Transitions) -> Array | None:
-    """The observation at each episode's start, or at step 0, or None where neither is known."""
+def first_rows(transitions: Transitions) -> Array | None:
+    """The rows that start an episode, or that are at step 0; None where neither is known."""
     if transitions.episodes is not None:
-        starts = np.flatnonzero(starts_episode(transitions.episodes))
-        return gather(transitions.observations, starts)
+        return np.flatnonzero(starts_episode(transitions.episodes))
     if transitions.steps is not None and (transitions.steps == 0).any():
-        return transitions.observations[transitions.steps == 0]
+        return np.flatnonzero(transitions.steps == 0)
     return None
+
+
+def follow_probabilities(transitions: Transitions) -> Transitions:
+    """The probabilities at each next observation: those of the following row, unless given."""
+    here, episodes = transitions.probabilities, transitions.episodes
+    if here is None or transitions.next_probabilities is not None:
+        return transitions
+    if episodes is None:
+        raise DataError(
+            "probabilities at the next observations are unknown: the rows are separate"
+            " transitions; give next_probability columns, or episodes"
+        )
+    last = ends_episode(episodes)
+    unknown = last & ~transitions.terminations & ~transitions.next_missing
+    if unknown.any():
+        row = transitions.source_rows[np.argmax(unknown)]
+        raise DataError(
+            f"row {row} is truncated and has a next observation, but the policy's probabilities"
+            f" there are unknown ({int(unknown.sum())} such rows); give next_probability columns,"
+            " or leave out the next observations, so that such rows are dropped"
+        )
+    following = np.concatenate([here[1:], here[-1:]])
+    # Never used: these rows are terminated, or about to be dropped.
+    following[last] = here[last]
+    return replace(transitions, next_probabilities=following)

@@ -1,6 +1,7 @@
 """Passes over large arrays, shared among the processor's cores; NumPy lets them run at once."""
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -50,10 +51,9 @@ def gather(array: Array, rows: Array) -> Array:
 def _empty(shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
     """Memory of Arrow, which keeps what was given back, where NumPy asks the system anew."""
     size = shape[0] * shape[1] * dtype.itemsize
-    if size < MUCH:
+    pa = sys.modules.get("pyarrow")
+    if size < MUCH or pa is None:
         return np.empty(shape, dtype)
-    import pyarrow as pa
-
     return np.frombuffer(pa.allocate_buffer(size), dtype).reshape(shape)
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fle.data.transitions import Array
+from fle.data.threads import Array
 
 SMALLEST = np.finfo(np.float64).smallest_subnormal
 

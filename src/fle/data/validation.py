@@ -2,18 +2,29 @@
 
 import reprlib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from fle.data.threads import all_finite
+from fle.data.threads import Array, all_finite
 from fle.errors import DataError
-
-Array = npt.NDArray[Any]
 
 LARGEST_ID = 2**31 - 1
 RENUMBER = "renumber them from 0, for example with np.unique(ids, return_inverse=True)[1]"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Context:
+    """What the check of one field may know of the others.
+
+    observations: once they are checked.
+    known_finite: whether the observations were looked through already.
+    """
+
+    observations: Array | None = None
+    number_of_actions: int | None = None
+    known_finite: bool = False
 
 
 def numeric_array(name: str, values: Any) -> Array:
@@ -21,7 +32,9 @@ def numeric_array(name: str, values: Any) -> Array:
     # np.asarray would forget the mask and keep whatever lies under it.
     if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
         row = int(np.argwhere(np.ma.getmaskarray(values))[0, 0])
-        raise DataError(f"{name}: row {row} is null (masked); drop the row or fill in a number")
+        raise DataError(
+            f"{name}: row {row} is null (masked); expected a number: drop the row or fill it in"
+        )
     try:
         array = np.asarray(values)
     except (ValueError, TypeError) as error:
@@ -62,17 +75,20 @@ def require_rows(name: str, array: Array, rows: int) -> None:
         )
 
 
-def observation_array(values: Any, *, known_finite: bool = False) -> Array:
+def observation_array(name: str, values: Any, context: Context) -> Array:
     """Observations: (n,) int64 states if 1-d integers, else (n, p) floats."""
-    array = numeric_array("observations", values)
-    if array.ndim == 1 and array.dtype.kind in "biu":
-        return id_array("observations", array)
-    return _float_rows("observations", array, known_finite=known_finite)
-
-
-def like_observations(name: str, values: Any, observations: Array) -> Array:
-    """Another field of observations, in the same space and dtype as `observations`."""
     array = numeric_array(name, values)
+    if array.ndim == 1 and array.dtype.kind in "biu":
+        return id_array(name, array)
+    return _float_rows(name, array, known_finite=context.known_finite)
+
+
+def like_observations(name: str, values: Any, context: Context) -> Array:
+    """Another field of observations, in the same space and dtype as the observations."""
+    array = numeric_array(name, values)
+    observations = context.observations
+    if observations is None:
+        raise DataError(f"{name}: expected observations beside it, got none; give observations")
     if observations.ndim == 1:
         if array.ndim != 1 or array.dtype.kind not in "biu":
             raise DataError(
@@ -92,41 +108,35 @@ def like_observations(name: str, values: Any, observations: Array) -> Array:
     return narrowed
 
 
-def action_array(values: Any, number_of_actions: int | None) -> tuple[Array, int | None]:
-    """Actions and their number: (n,) int64 and a count, or (n, k) floats and None."""
-    array = numeric_array("actions", values)
-    if number_of_actions is None and array.dtype.kind == "f":
-        return _float_rows("actions", array), None
-    array = column("actions", array, "one integer code per row, or float columns if continuous")
-    if number_of_actions is None:
-        actions = id_array("actions", array)
-        return actions, int(actions.max()) + 1
-    if (
-        not isinstance(number_of_actions, int | np.integer)
-        or isinstance(number_of_actions, bool)
-        or number_of_actions < 1
-    ):
-        raise DataError(
-            f"number_of_actions: expected a positive integer, got {number_of_actions!r}"
-        )
-    array = whole_numbers("actions", array)
-    outside = (array < 0) | (array >= number_of_actions)
+def action_array(name: str, values: Any, context: Context) -> Array:
+    """Actions: (n,) int64 codes, or (n, k) floats if nothing says how many there are."""
+    array = numeric_array(name, values)
+    count = context.number_of_actions
+    if count is None and array.dtype.kind == "f":
+        return _float_rows(name, array)
+    array = column(name, array, "one integer code per row, or float columns if continuous")
+    if count is None:
+        return id_array(name, array)
+    if not isinstance(count, int | np.integer) or isinstance(count, bool) or count < 1:
+        raise DataError(f"number_of_actions: expected a positive integer, got {count!r}")
+    array = whole_numbers(name, array)
+    outside = (array < 0) | (array >= count)
     if outside.any():
         row = int(np.argmax(outside))
         raise DataError(
-            f"actions: row {row} is {array[row]}; expected 0 to {number_of_actions - 1}"
-            f" because number_of_actions is {number_of_actions}"
+            f"{name}: row {row} is {array[row]}; expected 0 to {count - 1}"
+            f" because number_of_actions is {count}"
         )
-    return id_array("actions", array), int(number_of_actions)
+    return id_array(name, array)
 
 
-def reward_array(values: Any) -> Array:
+def reward_array(name: str, values: Any) -> Array:
     """Rewards as (n, d) float64: one column per kind of reward."""
-    array = numeric_array("rewards", values)
+    array = numeric_array(name, values)
     if array.ndim > 2 or (array.ndim == 2 and array.shape[1] == 0):
-        raise DataError(f"rewards: expected shape (n,) or (n, d), got {array.shape}")
+        raise DataError(f"{name}: expected shape (n,) or (n, d), got {array.shape}")
     rewards = array.reshape(len(array), -1).astype(np.float64, copy=False)
-    require_finite("rewards", rewards)
+    require_finite(name, rewards)
     return rewards
 
 
@@ -159,32 +169,32 @@ def flag_array(name: str, values: Any) -> Array:
     return array.astype(bool, copy=False)
 
 
-def step_array(values: Any) -> Array:
+def step_array(name: str, values: Any) -> Array:
     """Steps as (n,) int64, counting from 0."""
-    array = column("steps", numeric_array("steps", values), "one integer per row")
-    return id_array("steps", whole_numbers("steps", array))
+    array = column(name, numeric_array(name, values), "one integer per row")
+    return id_array(name, whole_numbers(name, array))
 
 
-def weight_array(values: Any) -> Array:
+def weight_array(name: str, values: Any) -> Array:
     """Row weights: finite, none negative, not all zero."""
-    array = column("weights", numeric_array("weights", values), "one number per row")
+    array = column(name, numeric_array(name, values), "one number per row")
     weights = array.astype(np.float64, copy=False)
-    require_finite("weights", weights)
+    require_finite(name, weights)
     if (weights < 0).any():
         row = int(np.argmax(weights < 0))
-        raise DataError(f"weights: row {row} is {weights[row]}; expected 0 or more")
+        raise DataError(f"{name}: row {row} is {weights[row]}; expected 0 or more")
     if weights.sum() <= 0:
-        raise DataError("weights: all are zero; expected at least one positive weight")
+        raise DataError(f"{name}: all are zero; expected at least one positive weight")
     return weights
 
 
-def episode_array(values: Any) -> Array:
+def episode_array(name: str, values: Any) -> Array:
     """Episode ids as given: integers of any size, whole floats, or strings."""
     if isinstance(values, np.ndarray | list | tuple) and all(isinstance(i, str) for i in values):
         array = np.asarray(values, dtype=np.str_)
     else:
-        array = whole_numbers("episodes", numeric_array("episodes", values))
-    return column("episodes", array, "one id per row")
+        array = whole_numbers(name, numeric_array(name, values))
+    return column(name, array, "one id per row")
 
 
 def column(name: str, array: Array, expected: str) -> Array:
@@ -206,7 +216,9 @@ def whole_numbers(name: str, array: Array) -> Array:
         row = int(np.argwhere(broken)[0, 0])
         raise DataError(f"{name}: row {row} is {array[row]}; expected a whole number")
     if (np.abs(array) >= 2.0**63).any():
-        raise DataError(f"{name}: values beyond 64 bits; {RENUMBER}")
+        raise DataError(
+            f"{name}: expected integers of at most 64 bits, got larger ones; {RENUMBER}"
+        )
     return array.astype(np.int64)
 
 
@@ -249,7 +261,9 @@ def _first_bad_row(name: str, values: Any) -> str:
         except (ValueError, TypeError):
             return f"{name}: row {row} is ragged or not an array: {reprlib.repr(item)}; {advice}"
         if cell.dtype.kind == "O" and any(part is None for part in cell.flat):
-            return f"{name}: row {row} is null (None); drop the row or fill in a number"
+            return (
+                f"{name}: row {row} is null (None); expected a number: drop the row or fill it in"
+            )
         if isinstance(item, int) and cell.dtype.kind == "O":
             return f"{name}: row {row} is {item}, beyond 64 bits; {RENUMBER}"
         if cell.dtype.kind not in "biuf":

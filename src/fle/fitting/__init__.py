@@ -3,7 +3,7 @@
 from fle.fitting.comparison import Comparison, compare
 from fle.fitting.evaluation import Evaluation
 from fle.fitting.measurement import StageRecord
-from fle.fitting.plan import Plan, evaluate, plan
+from fle.fitting.planning import Plan, evaluate, plan
 from fle.fitting.progress import Progress, Silent, TerminalBar
 from fle.fitting.provenance import LoggedData, Provenance
 from fle.fitting.runs import load

@@ -15,11 +15,10 @@ from fle.data import Dataset
 from fle.errors import FLEWarning, SettingsError
 from fle.fitting.checkpoints import Resume
 from fle.fitting.evaluation import Evaluation
-from fle.fitting.plan import Plan, plan
+from fle.fitting.planning import Plan, plan
 from fle.fitting.problem import RowUse
 from fle.fitting.progress import Progress
-from fle.fitting.randomness import Purpose, Randomness
-from fle.fitting.sampling import SAMPLE_BLOCK, draw_block
+from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness, draw_block
 from fle.models.specs import ModelSpec
 from fle.policies import ActionTable, Policy
 from fle.recipe import Recipe
@@ -219,23 +218,36 @@ def compare(
         )
         for name, policy in policies.items()
     }
+    return _carried_out(plans, data, summed, anyway, progress, out, resume)
+
+
+def _carried_out(
+    plans: Mapping[str, Plan],
+    data: Dataset,
+    weights: tuple[float, ...] | None,
+    anyway: bool,
+    progress: Progress | None,
+    out: Mapping[str, str | os.PathLike[str]] | str | os.PathLike[str] | None,
+    resume: Resume,
+) -> Comparison:
     refused = {n: p for n, p in plans.items() if p.withheld is not None and not anyway}
     evaluations, paired = {}, {}
     starts = data.require_initial_observations()
-    which = _paired_starts(len(starts), seed)
     for place, (name, planned) in enumerate(plans.items()):
         if name in refused:
             continue
-        folder = (
-            out[name] if isinstance(out, Mapping) else None if out is None else Path(out) / name
-        )
+        folder = out[name] if isinstance(out, Mapping) else out and Path(out) / name
         evaluations[name] = planned.carry_out(
             anyway=anyway, progress=progress, out=folder, resume=resume
         )
         # A stream for each policy: from the start on, the two of a pair have nothing in common.
-        random = Randomness(seed, Purpose.PAIRS, 1 + place)
+        seed = planned.provenance.seed
+        random, which = (
+            Randomness(seed, Purpose.PAIRS, 1 + place),
+            _paired_starts(len(starts), seed),
+        )
         paired[name] = _returns_from(evaluations[name], planned, starts, which, random)
-    return Comparison(evaluations, refused, paired, len(starts), summed)
+    return Comparison(evaluations, refused, paired, len(starts), weights)
 
 
 def _planned(name: str, data: Dataset, policy: Policy, **settings: Any) -> Plan:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,19 +17,24 @@ from fle.fitting.encoding import Encoder, Fitted, Frame, Limits, Rows, return_li
 from fle.fitting.measurement import MEASURED_ROWS, Measurement
 from fle.fitting.optimiser import (
     OptimiserState,
+    Schedule,
     initial_state,
     stage_training,
     with_parameters,
 )
 from fle.fitting.problem import Stage
 from fle.fitting.progress import Progress
-from fle.fitting.randomness import Purpose, Randomness
 from fle.fitting.remarks import overfitting
+from fle.fitting.sampling import Purpose, Randomness
 from fle.fitting.targets import draw_targets
 from fle.models.law import Law, Sizes
 from fle.models.objectives import GradientObjective, Objective, Transition
 from fle.models.specs import ModelSpec
 from fle.recipe import HANDICAPS, HELD_OUT, LEAST_ROWS, LEAST_SCALE, WEIGHT_DECAYS, Resolved
+
+Training = Callable[
+    [GradientObjective, Law, OptimiserState, float], tuple[OptimiserState, np.ndarray]
+]
 
 
 class Outcome(NamedTuple):
@@ -143,37 +148,26 @@ class Loop:
         weights = None if self.weights is None else self.weights[rows]
         return random.positions(rows.size, weights, number)
 
-    def training(
-        self, number: int, stages: int, rows: np.ndarray, task: "StageTask"
-    ) -> Callable[[GradientObjective, Law, OptimiserState, float], Any]:
+    def training(self, number: int, stages: int, rows: np.ndarray, task: "StageTask") -> Training:
         """The training of a stage, with all that is random drawn already."""
         recipe = self.recipe
         shape = (recipe.steps, recipe.batch_size)
         batches = self.positions(rows, shape[0] * shape[1], task.random)
-        arguments = (
+        schedule = Schedule(
             jnp.asarray(batches.reshape(shape).astype(np.int32)),
-            jnp.asarray(np.resize(rows, self.most_rows)),
             jnp.asarray(recipe.learning_rates(number, stages)),
             jnp.asarray(recipe.average_rates()),
-            jnp.float32(self.stages[task.state.stage].discount),
         )
-        key = task.random.key()
+        stage_rows, key = jnp.asarray(np.resize(rows, self.most_rows)), task.random.key()
 
         def train(
             objective: GradientObjective, law: Law, state: OptimiserState, weight_decay: float
         ) -> tuple[OptimiserState, np.ndarray]:
+            update = self.measurement.update(
+                objective, task.stage, task.fitted_before, Fitted(law, task.frame)
+            )
             state, losses = stage_training(recipe.batch_size)(
-                objective,
-                law,
-                state,
-                task.fitted_before,
-                task.frame,
-                self.rows,
-                *arguments,
-                jnp.float32(weight_decay),
-                key,
-                sizes=self.encoder.sizes,
-                draws=recipe.draws,
+                update, state, stage_rows, schedule, jnp.float32(weight_decay), key
             )
             return state, np.asarray(losses)
 

@@ -8,11 +8,10 @@ import numpy as np
 
 from fle.fitting.encoding import Encoder, Fitted, Rows, as_vectors
 from fle.fitting.problem import Stage
-from fle.fitting.randomness import Randomness
-from fle.fitting.sampling import SAMPLE_BLOCK, draw_block
+from fle.fitting.sampling import SAMPLE_BLOCK, Randomness, draw_block
 from fle.fitting.targets import Update, mean_loss
 from fle.models.objectives import GradientObjective
-from fle.returns import cvar
+from fle.returns import ReturnDistribution
 from fle.returns.measures import RISK_LEVEL
 
 MEASURED_ROWS = SAMPLE_BLOCK
@@ -64,16 +63,17 @@ class Measurement:
         index = np.resize(stage.held_out, MEASURED_ROWS)
         held_out_loss = self.held_out_loss(stage, previous, fitted, index, random)
         inputs = self.initial_inputs if stage.step is None else self._inputs(index)
-        returns = draw_block(fitted, inputs, random.generator) * self.encoder.reward_unit
+        drawn = draw_block(fitted, inputs, random.generator) * self.encoder.reward_unit
+        columns = [ReturnDistribution.from_samples(column) for column in drawn.T]
         return StageRecord(
             stage=number + 1,
             step=stage.step,
             discount=stage.discount,
             loss=held_out_loss if np.isnan(loss) else self._in_reward_units(fitted, loss),
             held_out_loss=held_out_loss,
-            mean=returns.mean(axis=0),
-            std=returns.std(axis=0),
-            cvar=np.array([cvar(column, RISK_LEVEL) for column in returns.T]),
+            mean=np.array([column.measure("mean") for column in columns]),
+            std=np.array([column.measure("std") for column in columns]),
+            cvar=np.array([column.measure(f"cvar:{RISK_LEVEL}") for column in columns]),
             seconds=time.perf_counter() - began,
         )
 
@@ -86,8 +86,16 @@ class Measurement:
         random: Randomness,
     ) -> float:
         """Mean loss of the rows at `index`; a likelihood is per unit of the rewards."""
-        update = Update(
-            self.objective,
+        update = self.update(self.objective, stage, previous, fitted)
+        loss = float(mean_loss(update, jnp.asarray(index), random.key()))
+        return self._in_reward_units(fitted, loss)
+
+    def update(
+        self, objective: GradientObjective, stage: Stage, previous: Fitted, fitted: Fitted
+    ) -> Update:
+        """The Bellman update of a stage, in the units of `fitted`."""
+        return Update(
+            objective,
             fitted.law,
             previous,
             fitted.frame,
@@ -96,8 +104,6 @@ class Measurement:
             self.encoder.sizes,
             self.draws,
         )
-        loss = float(mean_loss(update, jnp.asarray(index), random.key()))
-        return self._in_reward_units(fitted, loss)
 
     def _inputs(self, index: np.ndarray) -> np.ndarray:
         observations, actions = (np.asarray(values)[index] for values in self.rows[:2])

@@ -11,10 +11,8 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from fle.fitting.encoding import Fitted, Frame, Rows
 from fle.fitting.targets import Update
-from fle.models.law import Law, Sizes
-from fle.models.objectives import GradientObjective
+from fle.models.law import Law
 from fle.recipe import DECAY_BATCH, GRADIENT_NORM
 
 # Loops over batches of fewer rows end before a second thread is awake.
@@ -67,42 +65,37 @@ def _weights_only(law: Law) -> Float[Array, " p"]:
     return ravel_pytree(jax.tree.map(lambda a: jnp.full(a.shape, float(a.ndim > 1)), arrays))[0]
 
 
+class Schedule(NamedTuple):
+    """What every step of a stage uses: positions in the stage's rows, and two rates."""
+
+    batches: Int[Array, "steps batch"]
+    learning_rates: Float[Array, " steps"]
+    average_rates: Float[Array, " steps"]
+
+
 def train_stage(
-    objective: GradientObjective,
-    law: Law,
+    update: Update,
     state: OptimiserState,
-    previous: Fitted,
-    frame: Frame,
-    rows: Rows,
-    batches: Int[Array, "steps batch"],
     stage_rows: Int[Array, " used"],
-    learning_rates: Float[Array, " steps"],
-    average_rates: Float[Array, " steps"],
-    discount: Float[Array, ""],
+    schedule: Schedule,
     weight_decay: Float[Array, ""],
     key: PRNGKeyArray,
-    *,
-    sizes: Sizes,
-    draws: int,
 ) -> tuple[OptimiserState, Float[Array, " steps"]]:
     """Train one stage and return the new state and the loss of every step.
-
-    batches: for every step, positions in `stage_rows`, which are rows of the data.
 
     Within a stage the previous law is fixed. What does not change between two uses of a row is
     therefore worked out once for all rows of the stage, if there are few enough, and the targets
     of a block of steps are drawn together, afresh for every use of a row.
     """
-    update = Update(objective, law, previous, frame, rows, discount, sizes, draws)
-    steps, batch_size = batches.shape
-    decay = weight_decay * math.sqrt(batch_size / DECAY_BATCH) * _weights_only(law)
+    steps, batch_size = schedule.batches.shape
+    decay = weight_decay * math.sqrt(batch_size / DECAY_BATCH) * _weights_only(update.law)
     number, tabulated = update.plan(steps, batch_size, stage_rows.shape[0])
     table_key, key = jax.random.split(key)
     if tabulated:
         table, read = update.table(stage_rows, number * batch_size, table_key)
 
     def batch_loss(parameters: Float[Array, " p"], inputs: Any, targets: Any) -> Any:
-        return objective.loss(with_parameters(law, parameters), inputs, targets)
+        return update.objective.loss(with_parameters(update.law, parameters), inputs, targets)
 
     def step(state: OptimiserState, block: Any) -> tuple[OptimiserState, Any]:
         inputs, targets, learning_rate, average_rate = block
@@ -113,7 +106,7 @@ def train_stage(
         return OptimiserState(parameters, average, adam), loss
 
     def train_block(state: OptimiserState, block: Any) -> tuple[OptimiserState, Any]:
-        positions, rates, averages, key = block
+        (positions, rates, averages), key = block
         flat = positions.reshape(-1)
         if tabulated:
             prepared = jax.vmap(read)(table[flat])
@@ -125,11 +118,9 @@ def train_stage(
         )
         return jax.lax.scan(step, state, (inputs, targets, rates, averages))
 
-    blocks = jax.tree.map(
-        lambda a: a.reshape(-1, number, *a.shape[1:]), (batches, learning_rates, average_rates)
-    )
+    blocks = jax.tree.map(lambda a: a.reshape(-1, number, *a.shape[1:]), schedule)
     keys = jax.random.split(key, steps // number)
-    state, losses = jax.lax.scan(train_block, state, (*blocks, keys))
+    state, losses = jax.lax.scan(train_block, state, (blocks, keys))
     return state, losses.reshape(-1)
 
 

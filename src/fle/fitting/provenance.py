@@ -12,7 +12,6 @@ import jax
 import numpy as np
 
 from fle.data import Dataset
-from fle.data.transitions import position_in_episode, starts_episode
 from fle.errors import FLEError
 from fle.files import plain_json
 
@@ -105,23 +104,8 @@ class LoggedData:
         """What is kept of these data."""
         returns, complete = None, None
         if data.episodes is not None and data.whole_episodes:
-            returns, complete = _observed_returns(data, data.episodes, gamma, horizon)
+            returns, complete = data.observed_returns(gamma, horizon)
         return cls(len(data), data.number_of_episodes, data.summary(), returns, complete)
-
-
-def _observed_returns(
-    data: Dataset, episodes: np.ndarray, gamma: float, horizon: int | None
-) -> tuple[np.ndarray, np.ndarray]:
-    steps = position_in_episode(episodes)
-    counted = np.ones(len(steps), bool) if horizon is None else steps < horizon
-    starts = np.flatnonzero(starts_episode(episodes))
-    discounts = np.where(counted, np.power(float(gamma), steps), 0.0)
-    returns = np.add.reduceat(data.rewards * discounts[:, None], starts)
-    lasts = np.append(starts[1:], len(steps)) - 1
-    complete = data.terminations[lasts]
-    if horizon is not None:
-        complete = complete | (steps[lasts] + 1 >= horizon)
-    return returns, complete
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:

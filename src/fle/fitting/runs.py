@@ -1,9 +1,13 @@
-"""The directory of a run: one writer, what it was begun with, where it goes on, and its end."""
+"""Run directories: one writer, what a run was begun with, where it goes on, and its result."""
 
+import dataclasses
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from fle.errors import FLEError, SettingsError
 from fle.files import (
@@ -11,15 +15,36 @@ from fle.files import (
     read_json,
     remove_leftovers,
     sole_writer,
+    write_atomically,
     write_json,
 )
-from fle.fitting.checkpoints import Checkpoints, Resume
+from fle.fitting.checkpoints import Checkpoints, Resume, record_as_plain, record_from_plain
+from fle.fitting.encoding import Encoder
 from fle.fitting.evaluation import Evaluation
-from fle.fitting.provenance import Provenance
-from fle.fitting.saving import MODEL, RESULT, RUN, read_result, require_parquet, write_result
+from fle.fitting.loop import blank_fit
+from fle.fitting.problem import Problem
+from fle.fitting.provenance import FORMAT, LoggedData, Provenance
+from fle.fitting.tensor_files import (
+    DamagedFileError,
+    prefixed,
+    read_tensors,
+    stacked,
+    tensor_bytes,
+    unstacked,
+    without_prefix,
+)
+from fle.models.law import Sizes
+from fle.models.register import spec_from_plain
 from fle.models.specs import ModelSpec
+from fle.policies.coverage import Coverage
+from fle.recipe import Resolved
 
 CHECKPOINTS = "checkpoints"
+RUN = "run.json"
+MODEL = "model.safetensors"
+SAMPLES = "samples.parquet"
+# Written last: a run that has it is finished.
+RESULT = "result.json"
 
 
 class RunDirectory:
@@ -125,3 +150,143 @@ def save(evaluation: Evaluation, directory: str | os.PathLike[str]) -> None:
 
 def _has_result(path: Path) -> bool:
     return (path / RESULT).exists() and (path / MODEL).exists()
+
+
+def write_result(evaluation: Evaluation, directory: Path) -> None:
+    """Everything `read_result` needs, and the samples for other programs."""
+    run = evaluation.provenance.identity
+    content, sha256 = tensor_bytes(_arrays(evaluation), {"run": run})
+    write_atomically(directory / MODEL, content)
+    samples = evaluation.returns.samples
+    write_atomically(directory / SAMPLES, _parquet(samples, evaluation.return_names))
+    write_json(directory / RESULT, _facts(evaluation, run, sha256))
+
+
+def read_result(directory: Path, model: ModelSpec | None) -> Evaluation:
+    """The evaluation that was written."""
+    provenance = Provenance.from_plain(read_json(directory / RUN), str(directory / RUN))
+    path = directory / RESULT
+    facts = read_json(path)
+    if facts.get("format") != FORMAT:
+        raise FLEError(
+            f"{path}: expected format {FORMAT}, found {facts.get('format')!r}. Use the version of "
+            "fle that wrote it."
+        )
+    arrays, _, sha256 = _read_model(directory / MODEL)
+    if (facts.get("run"), facts.get("model_sha256")) != (provenance.identity, sha256):
+        raise DamagedFileError(
+            f"{directory}: {RUN}, {RESULT} and {MODEL} are not of one run, by their hashes "
+            "(sha256). Take all three from the same place."
+        )
+    try:
+        return _evaluation(facts, arrays, provenance, model, directory)
+    except (KeyError, TypeError, IndexError) as error:
+        raise FLEError(f"{path} is damaged: {type(error).__name__} {error}.") from error
+
+
+def _read_model(path: Path) -> Any:
+    try:
+        return read_tensors(path)
+    except DamagedFileError as error:
+        raise DamagedFileError(
+            f'{error} Repeat the call of fle.evaluate with resume="previous": it goes on from a '
+            "checkpoint and gives the same result."
+        ) from error
+
+
+def _arrays(evaluation: Evaluation) -> dict[str, np.ndarray]:
+    logged = evaluation.logged
+    observed = {}
+    if logged.returns is not None and logged.complete is not None:
+        observed = {"returns": logged.returns, "complete": logged.complete}
+    initial = {"inputs": evaluation.initial_inputs, "weights": evaluation.initial_weights}
+    return {
+        **prefixed("fits", stacked(evaluation.fits)),
+        **prefixed("encoder", _encoder_arrays(evaluation.encoder)),
+        **prefixed("initial", initial),
+        **prefixed("logged", observed),
+    }
+
+
+def _encoder_arrays(encoder: Encoder) -> dict[str, np.ndarray]:
+    values = {field.name: getattr(encoder, field.name) for field in dataclasses.fields(encoder)}
+    return {name: value for name, value in values.items() if name != "sizes"}
+
+
+def _facts(evaluation: Evaluation, run: str, sha256: str) -> dict[str, Any]:
+    logged = evaluation.logged
+    return {
+        "format": FORMAT,
+        "run": run,
+        "model_sha256": sha256,
+        "problem": dataclasses.asdict(evaluation.problem),
+        "model": evaluation.model.as_plain(),
+        "recipe": dataclasses.asdict(evaluation.recipe),
+        "sizes": evaluation.encoder.sizes._asdict(),
+        "fits": len(evaluation.fits),
+        "return_names": list(evaluation.return_names),
+        "notes": list(evaluation.notes),
+        "warnings": list(evaluation.warnings),
+        "records": [record_as_plain(record) for record in evaluation.records],
+        "logged": {"rows": logged.rows, "episodes": logged.episodes, "summary": logged.summary},
+        "coverage": None
+        if evaluation.coverage is None
+        else dataclasses.asdict(evaluation.coverage),
+    }
+
+
+def _evaluation(
+    facts: dict[str, Any],
+    arrays: dict[str, np.ndarray],
+    provenance: Provenance,
+    model: ModelSpec | None,
+    directory: Path,
+) -> Evaluation:
+    source = str(directory)
+    spec = spec_from_plain(facts["model"], model, source)
+    encoder = Encoder(sizes=Sizes(**facts["sizes"]), **without_prefix("encoder", arrays))
+    recipe = Resolved(**facts["recipe"])
+    blank = blank_fit(spec, recipe, encoder.sizes, provenance.seed)
+    observed = without_prefix("logged", arrays)
+    return Evaluation(
+        problem=Problem(**facts["problem"]),
+        model=spec,
+        recipe=recipe,
+        records=tuple(record_from_plain(record) for record in facts["records"]),
+        notes=tuple(facts["notes"]),
+        warnings=tuple(facts["warnings"]),
+        return_names=tuple(facts["return_names"]),
+        encoder=encoder,
+        fits=unstacked(blank, without_prefix("fits", arrays), facts["fits"], source),
+        initial_inputs=arrays["initial/inputs"],
+        initial_weights=arrays["initial/weights"],
+        logged=LoggedData(
+            **facts["logged"], returns=observed.get("returns"), complete=observed.get("complete")
+        ),
+        coverage=_coverage(facts["coverage"]),
+        provenance=provenance,
+    )
+
+
+def _coverage(plain: dict[str, Any] | None) -> Coverage | None:
+    return None if plain is None else Coverage(**{**plain, "warnings": tuple(plain["warnings"])})
+
+
+def require_parquet() -> None:
+    """Refuse to begin what could not be finished."""
+    try:
+        import pyarrow.parquet  # noqa: F401
+    except ImportError as error:
+        raise SettingsError(
+            f'A run directory holds {SAMPLES}, which needs pyarrow: pip install "fle[files]".'
+        ) from error
+
+
+def _parquet(samples: np.ndarray, names: tuple[str, ...]) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.table({name: samples[:, i] for i, name in enumerate(names)})
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    return sink.getvalue().to_pybytes()

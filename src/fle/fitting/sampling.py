@@ -1,16 +1,53 @@
-"""Draws of fitted laws. One function is compiled for all of them, whatever they are for."""
+"""Every random stream of a fit, and draws of fitted laws by one compiled function."""
+
+from enum import IntEnum
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from fle.fitting.encoding import Fitted
 from fle.models.law import TINY
 
 # Inputs that are drawn at together: another number would be compiled anew.
 SAMPLE_BLOCK = 8_192
+
+
+class Purpose(IntEnum):
+    """What numbers are drawn for; each purpose has a stream of its own."""
+
+    PLAN = 0
+    FIRST_LAW = 1
+    FIT = 2
+    CHOICE = 3
+    PAIRS = 4
+
+
+class Randomness:
+    """Generator and keys of one purpose at one stage.
+
+    No stage sees what another one consumed, so a fit that goes on in the middle draws what an
+    undisturbed one would.
+    """
+
+    def __init__(self, seed: int, purpose: Purpose, stage: int = 0):
+        self.generator = np.random.default_rng([seed, purpose, stage])
+        self._key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), purpose), stage)
+
+    def key(self) -> PRNGKeyArray:
+        """The next key."""
+        self._key, key = jax.random.split(self._key)
+        return key
+
+    def positions(self, size: int, weights: np.ndarray | None, number: int) -> np.ndarray:
+        """Positions among `size` rows: whole passes in random order, or draws by weight."""
+        if weights is not None:
+            return self.generator.choice(size, number, p=weights / weights.sum())
+        passes = -(-number // size)
+        shuffled = [self.generator.permutation(size) for _ in range(passes)]
+        return np.concatenate(shuffled)[:number]
 
 
 def draw_block(fitted: Fitted, inputs: np.ndarray, generator: np.random.Generator) -> np.ndarray:

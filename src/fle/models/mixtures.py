@@ -104,9 +104,7 @@ class ComponentGradients(NamedTuple):
     prior: float = 0.0
     beta: float = 0.0
 
-    def __call__(
-        self, law: Any, inputs: Float[Array, "rows inputs"], returns: Float[Array, "rows draws d"]
-    ) -> Float[Array, "..."]:
+    def __call__(self, law: Any, inputs: Array, returns: Array) -> Array:
         """Log densities of a law made of mixtures, each of them seen through this view."""
         return law.log_probs(inputs, returns, self.of)
 

@@ -52,10 +52,15 @@ class Transition(NamedTuple):
 class StageFit(Protocol):
     """What the loop lends an objective to fit one stage with."""
 
-    law: Law
-    previous: Law
+    @property
+    def law(self) -> Law:
+        """The law to begin with."""
 
-    def minimise(self, objective: "Objective") -> Any:
+    @property
+    def previous(self) -> Law:
+        """The law that next returns are drawn from."""
+
+    def minimise(self, objective: "GradientObjective") -> Any:
         """Train the law by stochastic gradients of the objective's loss."""
 
     def solved(self, law: Law) -> Any:

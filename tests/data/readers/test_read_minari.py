@@ -139,7 +139,7 @@ def test_entries_of_a_dict_observation_are_joined_or_chosen(tmp_path, logged, st
     np.testing.assert_array_equal(read(tmp_path).observations, joined)
     chosen = read(tmp_path, observation="a")
     np.testing.assert_array_equal(chosen.observations, np.concatenate([m[:-1] for m in marks]))
-    with pytest.raises(DataError, match="has no entry 'c'; it has a, b"):
+    with pytest.raises(DataError, match="has no entry 'c'; expected one of a, b"):
         read(tmp_path, observation=["c"])
 
 
@@ -159,7 +159,7 @@ def test_images_in_jpeg_are_not_taken_for_numbers(tmp_path, logged):
 
 def test_episodes_that_are_missing_or_spoilt(tmp_path, logged):
     write_arrow(tmp_path / "data", logged, total_episodes=3)
-    with pytest.raises(DataError, match="promise 3 episodes but 2 are there"):
+    with pytest.raises(DataError, match="expected 3 episodes, as the metadata say, got 2"):
         read(tmp_path)
     (tmp_path / "data" / "metadata.json").write_text("{")
     with pytest.raises(DataError, match=r"metadata\.json: cannot be read as JSON"):

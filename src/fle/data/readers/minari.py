@@ -1,40 +1,31 @@
 """Minari data sets, read without Minari; nothing that their metadata names is ever run."""
 
 import json
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fle.data.assembly import Assembled, assemble
-from fle.data.damage import reading
-from fle.data.flatten import flatten_episodes
-from fle.data.readers.columns import Columns, Part
-from fle.data.readers.minari_episodes import arrow_episodes, hdf5_episodes
-from fle.data.readers.numbers import matrix, precision
+import numpy as np
+
+from fle.data.assembly import Given, assemble, flatten_episodes
+from fle.data.readers.arrays import dataset_names, open_hdf5, read_dataset
+from fle.data.readers.arrow_tables import column_blocks, flattened
+from fle.data.readers.columns import Columns, Part, matrix, precision
+from fle.data.readers.formats import optional_package, reading
+from fle.data.threads import Array
 from fle.errors import DataError
 
 MAIN_FILE = "main_data.hdf5"
 IMAGE_SIDE = 32
-
-
-def minari_root() -> Path:
-    """Where Minari keeps its data sets."""
-    given = os.environ.get("MINARI_DATASETS_PATH")
-    return Path(given) if given else Path.home() / ".minari" / "datasets"
-
-
-def minari_folder(folder: Path) -> Path | None:
-    """The folder with the metadata and the episodes, if this is a Minari data set."""
-    for candidate in (folder / "data", folder):
-        if (candidate / "metadata.json").is_file():
-            return candidate
-    return None
+ROW_ARRAYS = ("rewards", "terminations", "truncations")
+# How Minari writes the number of an entry of a Tuple.
+INDEX = "_index_"
 
 
 def assemble_minari(
     folder: Path, observation: Sequence[str] | None, number_of_actions: int | None
-) -> Assembled:
+) -> dict[str, Any]:
     """All episodes of a data set; `observation` picks entries of a Dict observation."""
     metadata = _metadata(folder)
     _refuse_images(folder, metadata)
@@ -46,7 +37,7 @@ def assemble_minari(
     expected = metadata.get("total_episodes")
     if isinstance(expected, int) and expected != len(episodes):
         raise DataError(
-            f"{folder}: the metadata promise {expected} episodes but {len(episodes)} are there;"
+            f"{folder}: expected {expected} episodes, as the metadata say, got {len(episodes)};"
             " the data set is torn: download it again"
         )
     if number_of_actions is None:
@@ -56,28 +47,26 @@ def assemble_minari(
 
 def assemble_episodes(
     source: str, episodes: Sequence[Mapping[str, Any]], number_of_actions: int | None
-) -> Assembled:
-    """Episodes of arrays as a checked table, in float32 where that loses nothing."""
+) -> dict[str, Any]:
+    """Episodes of arrays as checked fields, in float32 where that loses nothing."""
     warnings: list[str] = []
     try:
-        flat = flatten_episodes(episodes)
-        part = (Part(source, len(flat["actions"])),)
+        fields, next_missing = flatten_episodes(episodes)
+        part = (Part(source, len(fields["actions"])),)
         for names in (("observations", "next_observations"), ("actions",)):
-            columns = Columns(part, {name: [flat[name]] for name in names})
-            if flat[names[0]].ndim == 1 and flat[names[0]].dtype.kind in "biu":
+            columns = Columns(part, {name: [fields[name]] for name in names})
+            if fields[names[0]].ndim == 1 and fields[names[0]].dtype.kind in "biu":
                 continue
             dtype = precision(columns, names, warnings)
             for name in names:
-                flat[name] = matrix(columns, [name], dtype)
-        return assemble(
-            **flat,
-            steps=None,
-            weights=None,
-            initial_observations=None,
+                fields[name] = matrix(columns, [name], dtype)
+        given = Given(
+            fields=fields,
+            next_missing=next_missing,
             number_of_actions=number_of_actions,
-            reward_names=None,
-            earlier_warnings=warnings,
+            warnings=warnings,
         )
+        return assemble(given)
     except DataError as error:
         text = str(error)
         raise DataError(text if text.startswith(source) else f"{source}: {text}") from error
@@ -138,3 +127,115 @@ def _refuse_images(folder: Path, metadata: Mapping[str, Any]) -> None:
                 f"{folder}: observations are JPEG images of shape {shape}; expected vectors:"
                 " compute features of the images and read those"
             )
+
+
+def holds_episodes(path: Path) -> bool:
+    """Whether an HDF5 file is laid out in episodes, as Minari's, rather than flat, as D4RL's."""
+    with reading(path, "HDF5"), open_hdf5(path) as file:
+        return any(name.startswith("episode_") for name in file)
+
+
+def hdf5_episodes(
+    path: Path, order: Sequence[str], observation: Sequence[str] | None
+) -> Iterator[dict[str, Array]]:
+    """Every `episode_i` of an HDF5 storage."""
+    with reading(path, "Minari HDF5"), open_hdf5(path) as file:
+        numbers = sorted(
+            int(name.removeprefix("episode_"))
+            for name in file
+            if name.removeprefix("episode_").isdigit()
+        )
+        for number in numbers:
+            group, source = file[f"episode_{number}"], f"{path}: episode_{number}"
+            names = list(dataset_names(group))
+
+            def get(name: str, source: str = source, group: Any = group) -> Array:
+                return read_dataset(source, group, name)
+
+            yield _arrays(source, Entries(names, "/", get), order, observation)
+
+
+def arrow_episodes(
+    folder: Path, order: Sequence[str], observation: Sequence[str] | None
+) -> Iterator[dict[str, Array]]:
+    """Every numbered folder of an Arrow storage; its last row is the final observation."""
+    dataset = optional_package("pyarrow.dataset", "reading Minari's Arrow storage")
+    numbered = [path for path in folder.iterdir() if path.is_dir() and path.name.isdigit()]
+    for path in sorted(numbered, key=lambda path: int(path.name)):
+        files = sorted(path.glob("part-*"), key=lambda file: (len(file.name), file.name))
+        with reading(path, "Minari Arrow"):
+            kind = "parquet" if any(file.suffix == ".parquet" for file in files) else "arrow"
+            table = dataset.dataset([str(file) for file in files], format=kind).to_table()
+            table.validate(full=True)
+            flat = flattened(table)
+            details = path / "metadata.json"
+            steps = flat.num_rows - 1
+            if details.is_file():
+                steps = int(json.loads(details.read_text(encoding="utf-8"))["total_steps"])
+
+            def get(name: str, path: Path = path, table: Any = flat) -> Array:
+                return np.concatenate(column_blocks(str(path), name, table.column(name)))
+
+            arrays = _arrays(str(path), Entries(flat.column_names, ".", get), order, observation)
+            yield {
+                name: array if name == "observations" else array[:steps]
+                for name, array in arrays.items()
+            }
+
+
+@dataclass(frozen=True)
+class Entries:
+    """The arrays of one episode by name, where `separator` joins the names of nested ones."""
+
+    names: Sequence[str]
+    separator: str
+    get: Callable[[str], Array]
+
+
+def _arrays(
+    source: str, entries: Entries, order: Sequence[str], observation: Sequence[str] | None
+) -> dict[str, Array]:
+    arrays = {name: entries.get(name) for name in ROW_ARRAYS}
+    for name in ("observations", "actions"):
+        inside = f"{name}{entries.separator}"
+        found = {
+            entry.removeprefix(name).removeprefix(entries.separator): entries.get(entry)
+            for entry in entries.names
+            if entry == name or entry.startswith(inside)
+        }
+        chosen = observation if name == "observations" else None
+        arrays[name] = _joined(f"{source}: {name}", found, order, chosen)
+    return arrays
+
+
+def _joined(
+    source: str, entries: Mapping[str, Array], order: Sequence[str], chosen: Sequence[str] | None
+) -> Array:
+    """A plain array, or the entries of a Dict or Tuple side by side."""
+    if not entries:
+        raise DataError(f"{source} are missing; expected an array or a group of arrays")
+    if list(entries) == [""]:
+        if chosen is not None:
+            raise DataError(f"{source} is one array without entries; leave out observation=")
+        return entries[""]
+    plain = {name.replace(INDEX, "").replace("/", "."): array for name, array in entries.items()}
+    ranks = {name: _rank(entry, order) for name, entry in zip(plain, entries, strict=True)}
+    names = chosen if chosen is not None else sorted(plain, key=ranks.__getitem__)
+    unknown = [name for name in names if name not in plain]
+    if unknown:
+        raise DataError(f"{source} has no entry {unknown[0]!r}; expected one of {', '.join(plain)}")
+    if len(names) == 1:
+        return plain[names[0]]
+    return np.concatenate([plain[name].reshape(len(plain[name]), -1) for name in names], axis=1)
+
+
+def _rank(entry: str, order: Sequence[str]) -> tuple[int, list[tuple[int, str]]]:
+    """By the order of the space; entries of a Tuple by their numbers: 10 comes after 9."""
+    parts = entry.replace("/", ".").split(".")
+    numbers = [part.removeprefix(INDEX) if part.startswith(INDEX) else "" for part in parts]
+    first = order.index(parts[0]) if parts[0] in order else len(order)
+    keys = [
+        (int(number) if number.isdigit() else -1, part)
+        for number, part in zip(numbers, parts, strict=True)
+    ]
+    return first, keys

@@ -17,25 +17,11 @@ from fle.data.readers.vectors import (
     paired,
     whole,
 )
+from fle.data.schema import WORDS
 from fle.errors import DataError
 
 Names: TypeAlias = str | Sequence[str]
 
-# The table's word first, then what arrays and D4RL call it.
-KNOWN = {
-    "observation": ("observation", "observations"),
-    "action": ("action", "actions"),
-    "reward": ("reward", "rewards"),
-    "next_observation": ("next_observation", "next_observations"),
-    "episode": ("episode", "episodes"),
-    "step": ("step", "steps"),
-    "terminated": ("terminated", "terminations", "terminals"),
-    "truncated": ("truncated", "truncations", "timeouts"),
-    "next_probability": ("next_probability",),
-    "weight": (),
-}
-GROUPS = ("observation", "action", "reward", "next_observation", "next_probability")
-REQUIRED = ("observation", "action", "reward")
 AMBIGUOUS_ENDS = ("done", "dones")
 # Shorter words have innocent neighbours, such as stop for step.
 SHORTEST_MISSPELT = 6
@@ -68,7 +54,7 @@ def find_roles(
     """The columns of every part, or an error with the nearest names."""
     vectors: dict[str, Vector] = {}
     notes: list[str] = []
-    for role in KNOWN:
+    for role in WORDS:
         pattern = mapped.get(role)
         if pattern is not None:
             vectors[role] = _match(source, role, pattern, names, notes)
@@ -79,15 +65,15 @@ def find_roles(
     policies = _probabilities(source, names, probability, notes)
     _pair_all(source, vectors, policies, notes)
     columns = {role: vector.columns for role, vector in vectors.items()}
-    for role in KNOWN:
-        if role in REQUIRED and role not in columns:
+    for role, words in WORDS.items():
+        if words.required and role not in columns:
             raise DataError(
                 f"{source}: no {role} column; expected {role!r} or '{role}.*'"
                 f"{_nearest(role, names)}. Map yours with {role}=..."
             )
-        if role not in GROUPS and len(columns.get(role, ())) > 1:
+        if not words.several and len(columns.get(role, ())) > 1:
             raise DataError(
-                f"{source}: {role} must be one column, got {', '.join(map(repr, columns[role]))}"
+                f"{source}: expected one {role} column, got {', '.join(map(repr, columns[role]))}"
             )
     _refuse_misspelt(source, names, columns, mapped)
     _refuse_ambiguous_end(source, names, columns)
@@ -95,7 +81,8 @@ def find_roles(
     alone = {
         role
         for role, group in columns.items()
-        if group[0] == mapped.get(role) or (mapped.get(role) is None and group[0] in KNOWN[role])
+        if group[0] == mapped.get(role)
+        or (mapped.get(role) is None and group[0] in WORDS[role].known)
     }
     probabilities = {policy: vector.columns for policy, vector in policies.items()}
     return Roles(columns, probabilities, frozenset(alone), tuple(notes))
@@ -107,13 +94,14 @@ def reward_names(roles: Roles) -> tuple[str, ...]:
 
 
 def _recognise(source: str, role: str, names: Sequence[str], notes: list[str]) -> Vector:
-    single = [name for name in KNOWN[role] if name in names]
-    group = [name for name in names if role in GROUPS and name.startswith(f"{role}.")]
+    words = WORDS[role]
+    single = [name for name in words.known if name in names]
+    group = [name for name in names if words.several and name.startswith(f"{role}.")]
     if len(single) + bool(group) > 1:
         both = [*single, *group]
         raise DataError(
             f"{source}: {both[0]!r} and {both[1]!r} could both be the {role};"
-            f" say which with {role}=..."
+            f" expected one: say which with {role}=..."
         )
     if single:
         return whole(single[0], role)
@@ -143,7 +131,9 @@ def _match(
         found.append(in_order(source, role, number, matches, notes))
     vector = joined(found)
     if len(set(vector.columns)) < len(vector.columns) or not vector.columns:
-        raise DataError(f"{source}: {role}={pattern!r} names a column twice, or none")
+        raise DataError(
+            f"{source}: {role}={pattern!r}: expected distinct columns, got one twice, or none"
+        )
     return vector
 
 
@@ -229,8 +219,8 @@ def _refuse_misspelt(
     used = {name for group in columns.values() for name in group}
     for name in names:
         head, separator = [*re.split("([./:])", name, maxsplit=1), ""][:2]
-        for role, words in KNOWN.items():
-            for word in words:
+        for role, words in WORDS.items():
+            for word in words.known:
                 slip = _one_slip(head, word) or (head == word and separator != "")
                 if slip and mapped.get(role) is None and name not in used:
                     raise DataError(

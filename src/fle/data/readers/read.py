@@ -1,25 +1,49 @@
 """`fle.read`: files and frames in, a checked `Dataset` out."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fle.data.assembly import Assembled
-from fle.data.attributes import emit_warnings, fill
-from fle.data.cache import is_cache, read_cache
-from fle.data.dataset import Dataset
-from fle.data.readers.array_sources import hdf5_source, mapping_source, npz_source
-from fle.data.readers.arrow_files import arrow_source
-from fle.data.readers.columns import Source
-from fle.data.readers.csv_files import csv_source
-from fle.data.readers.fields import assemble_table
-from fle.data.readers.files import Files, find_files
-from fle.data.readers.frames import frame_source
-from fle.data.readers.minari import assemble_episodes, assemble_minari
-from fle.data.readers.minari_episodes import hdf5_episodes, holds_episodes
-from fle.data.readers.names import Names, find_roles
-from fle.data.readers.parquet_files import parquet_source
+import numpy as np
+
+from fle.data.assembly import Given, Recorded, assemble
+from fle.data.dataset import Dataset, emit_warnings, restored
+from fle.data.readers.arrays import hdf5_source, mapping_source, npz_source
+from fle.data.readers.arrow_tables import arrow_source, csv_source, frame_source, parquet_source
+from fle.data.readers.cache import is_cache, read_cache
+from fle.data.readers.columns import (
+    Columns,
+    Source,
+    fits_float32,
+    is_narrow,
+    matrix,
+    number_range,
+    number_ranges,
+    precision,
+    refuse_reused_episodes,
+)
+from fle.data.readers.formats import Files, find_files
+from fle.data.readers.minari import (
+    assemble_episodes,
+    assemble_minari,
+    hdf5_episodes,
+    holds_episodes,
+)
+from fle.data.readers.names import Names, Roles, find_roles, reward_names
+from fle.data.schema import COLUMN_OF, WORDS
+from fle.data.threads import Array
+from fle.data.validation import episode_array, numeric_array, step_array
 from fle.errors import DataError, SettingsError
+
+# What opens the files of each format that holds a table.
+OPENED_BY = {
+    "parquet": parquet_source,
+    "csv": csv_source,
+    "arrow": arrow_source,
+    "npz": npz_source,
+    "hdf5": hdf5_source,
+}
 
 
 def read(
@@ -39,6 +63,8 @@ def read(
 ) -> Dataset:
     """Read logged transitions, one row each, into a `Dataset`.
 
+    >>> data = fle.read("log.parquet", observation="obs_*", episode="trip", terminated="arrived")
+
     Args:
         source: a Parquet, CSV, Arrow, npz or (D4RL's) HDF5 file; a list, folder or pattern of
             Parquet or CSV shards; a Minari data set by id or folder; a pandas or polars frame, an
@@ -57,7 +83,7 @@ def read(
             Default: `probability.*`. See `Dataset.recorded_probabilities`.
         number_of_actions: makes whole numbers discrete actions, and says how many there are.
     """
-    mapped = {
+    mapped: dict[str, Any] = {
         "observation": observation,
         "action": action,
         "reward": reward,
@@ -67,37 +93,19 @@ def read(
         "truncated": truncated,
         "next_observation": next_observation,
         "weight": weight,
+        "probability": probability,
     }
+    data = _read(source, mapped, number_of_actions)
+    # As seen from the line that called this.
+    emit_warnings(data, stacklevel=2)
+    return data
+
+
+def _read(source: Any, mapped: Mapping[str, Any], number_of_actions: int | None) -> Dataset:
     table = _in_memory(source)
     if table is None:
-        files = find_files(source)
-        path = files.paths[0]
-        episodes_file = files.kind == "hdf5" and holds_episodes(path)
-        if files.kind == "minari" or episodes_file:
-            _refuse_mapping(mapped, probability)
-            chosen = [observation] if isinstance(observation, str) else observation
-            if episodes_file:
-                episodes = list(hdf5_episodes(path, (), chosen))
-                assembled = assemble_episodes(str(path), episodes, number_of_actions)
-            else:
-                assembled = assemble_minari(path, chosen, number_of_actions)
-            return _dataset(assembled)
-        if files.kind == "arrow" and is_cache(path):
-            _refuse_mapping({**mapped, "observation": None}, probability)
-            data = read_cache(path)
-            emit_warnings(data, stacklevel=2)
-            return data
-        table = _on_disk(files)
-    roles = find_roles(table.name, table.names, mapped, probability)
-    return _dataset(assemble_table(table, roles, number_of_actions))
-
-
-def _dataset(assembled: Assembled) -> Dataset:
-    data = Dataset.__new__(Dataset)
-    fill(data, assembled)
-    # As seen from the line that called `read`.
-    emit_warnings(data, stacklevel=3)
-    return data
+        return _read_files(find_files(source), mapped, number_of_actions)
+    return _read_table(table, mapped, number_of_actions)
 
 
 def _in_memory(given: Any) -> Source | None:
@@ -116,24 +124,215 @@ def _in_memory(given: Any) -> Source | None:
     )
 
 
-def _on_disk(files: Files) -> Source:
-    if files.kind == "parquet":
-        return parquet_source(files.paths)
-    if files.kind == "csv":
-        return csv_source(files.paths)
-    if files.kind == "arrow":
-        return arrow_source(files.paths)
-    if files.kind == "npz":
-        return npz_source(files.paths[0])
-    return hdf5_source(files.paths[0])
+def _read_files(files: Files, mapped: Mapping[str, Any], number_of_actions: int | None) -> Dataset:
+    path, chosen = files.paths[0], mapped["observation"]
+    chosen = [chosen] if isinstance(chosen, str) else chosen
+    if files.kind == "minari":
+        _refuse_mapping(mapped, but=("observation",))
+        return restored(assemble_minari(path, chosen, number_of_actions))
+    if files.kind == "hdf5" and holds_episodes(path):
+        _refuse_mapping(mapped, but=("observation",))
+        episodes = list(hdf5_episodes(path, (), chosen))
+        return restored(assemble_episodes(str(path), episodes, number_of_actions))
+    if files.kind == "arrow" and is_cache(path):
+        _refuse_mapping(mapped, but=())
+        return read_cache(path)
+    return _read_table(OPENED_BY[files.kind](files.paths), mapped, number_of_actions)
 
 
-def _refuse_mapping(mapped: Mapping[str, Any], probability: Any) -> None:
-    given = [name for name, value in mapped.items() if value is not None and name != "observation"]
-    if probability is not None:
-        given.append("probability")
+def _refuse_mapping(mapped: Mapping[str, Any], but: Sequence[str]) -> None:
+    given = [name for name, value in mapped.items() if value is not None and name not in but]
     if given:
         raise SettingsError(
             f"{given[0]}=... maps the columns of a table, but this source has fixed names;"
             " leave it out"
         )
+
+
+def _read_table(
+    source: Source, mapped: Mapping[str, Any], number_of_actions: int | None
+) -> Dataset:
+    """Load, check and complete the columns; errors name the file."""
+    roles = find_roles(source.name, source.names, mapped, mapped["probability"])
+    columns = source.load(roles.all())
+    recorded = _recorded(source.name, columns, roles)
+    count = _number_of_actions(source.name, recorded, number_of_actions)
+    try:
+        return restored(assemble(_given(source, columns, roles, recorded, count)))
+    except DataError as error:
+        raise DataError(_with_names(str(error), columns, roles)) from error
+
+
+def _given(
+    source: Source, columns: Columns, roles: Roles, recorded: Recorded | None, count: int | None
+) -> Given:
+    """The columns as fields; one that has no rule of its own is a single column of numbers."""
+    warnings: list[str] = []
+    initial = source.initial_observations
+    fields: dict[str, Any] = {
+        **_observations(columns, roles, initial, warnings),
+        "initial_observations": initial,
+        "rewards": _rewards(columns, roles),
+        "actions": _actions(columns, roles, count, warnings),
+        "episodes": _episodes(columns, roles),
+        # Their column only puts rows in order.
+        "steps": None,
+    }
+    for name, role in COLUMN_OF.items():
+        if name not in fields and not WORDS[role].several:
+            fields[name] = _single(columns, roles, role)
+    return Given(
+        fields=fields,
+        order=_single(columns, roles, "step"),
+        number_of_actions=count,
+        reward_names=_reward_names(roles, fields["rewards"]),
+        recorded=recorded,
+        warnings=warnings,
+        notes=(*roles.notes, *_initial_notes(source, roles)),
+        # Several columns were copied into a matrix; one may be the caller's own array.
+        owned=len(roles.columns["observation"]) > 1,
+    )
+
+
+def _observations(
+    columns: Columns, roles: Roles, initial: Any | None, warnings: list[str]
+) -> dict[str, Array]:
+    """Observations and next observations in one precision; one integer column is a state."""
+    groups = {
+        name: roles.columns[COLUMN_OF[name]]
+        for name in ("observations", "next_observations")
+        if COLUMN_OF[name] in roles.columns
+    }
+    first = columns.blocks[groups["observations"][0]][0]
+    if "observation" in roles.alone and first.ndim == 1 and first.dtype.kind in "biu":
+        for group in groups.values():
+            number_range(columns, group[0])
+        return {name: columns.whole(group[0]) for name, group in groups.items()}
+    _require_widths(columns, groups)
+    names = [name for group in groups.values() for name in group]
+    dtype = precision(columns, names, warnings)
+    if all(is_narrow(columns.blocks[name][0].dtype) for name in groups["observations"]):
+        # Next observations with more digits would all differ from the rows that follow.
+        dtype = np.float32
+    elif initial is not None and not fits_float32(numeric_array("initial_observations", initial)):
+        dtype = np.float64
+    return {field: matrix(columns, group, dtype) for field, group in groups.items()}
+
+
+def _require_widths(columns: Columns, groups: Mapping[str, Sequence[str]]) -> None:
+    """Lists of different lengths would move all columns after them."""
+    following = groups.get("next_observations", ())
+    if len(following) != len(groups["observations"]):
+        return
+    for here, after in zip(groups["observations"], following, strict=True):
+        widths = [math.prod(columns.blocks[name][0].shape[1:]) for name in (here, after)]
+        if widths[0] != widths[1]:
+            raise DataError(
+                f"observations: column {here!r} has width {widths[0]} but {after!r} has"
+                f" width {widths[1]}; expected the same width"
+            )
+
+
+def _initial_notes(source: Source, roles: Roles) -> Sequence[str]:
+    names = roles.columns["observation"]
+    if source.initial_observations is None or len(names) == 1:
+        return ()
+    return (
+        "initial_observations has no names; its columns are taken to be"
+        f" {', '.join(map(repr, names))}",
+    )
+
+
+def _actions(columns: Columns, roles: Roles, count: int | None, warnings: list[str]) -> Array:
+    names = roles.columns["action"]
+    codes = count is not None or all(columns.blocks[name][0].dtype.kind in "biu" for name in names)
+    if codes and len(names) == 1:
+        number_range(columns, names[0])
+        return columns.whole(names[0])
+    if codes:
+        raise DataError(
+            f"actions: {', '.join(map(repr, names))} are several columns of codes; expected one"
+            " column if actions are discrete, or floats if they are continuous"
+        )
+    return matrix(columns, names, precision(columns, names, warnings))
+
+
+def _rewards(columns: Columns, roles: Roles) -> Array:
+    names = roles.columns["reward"]
+    number_ranges(columns, names)
+    return matrix(columns, names, np.float64)
+
+
+def _reward_names(roles: Roles, rewards: Array) -> Sequence[str] | None:
+    names = reward_names(roles)
+    if len(names) != rewards.shape[1] or (len(names) == 1 and "reward" in roles.alone):
+        return None
+    return names
+
+
+def _single(columns: Columns, roles: Roles, role: str) -> Array | None:
+    if role not in roles.columns:
+        return None
+    number_range(columns, roles.columns[role][0])
+    return columns.whole(roles.columns[role][0])
+
+
+def _episodes(columns: Columns, roles: Roles) -> Array | None:
+    if "episode" not in roles.columns:
+        return None
+    name = roles.columns["episode"][0]
+    if columns.blocks[name][0].dtype.kind == "f":
+        number_range(columns, name)
+    ids, order = episode_array("episodes", columns.whole(name)), _single(columns, roles, "step")
+    refuse_reused_episodes(columns, ids, None if order is None else step_array("steps", order))
+    return ids
+
+
+def _recorded(source: str, columns: Columns, roles: Roles) -> Recorded | None:
+    """Probabilities of the policies in the data, (n, policies, actions)."""
+    following = roles.columns.get("next_probability")
+    if not roles.probabilities:
+        if following:
+            raise DataError(
+                f"{source}: next_probability without probability columns; expected both, or neither"
+            )
+        return None
+    groups = list(roles.probabilities.values()) + ([following] if following else [])
+    number_ranges(columns, [name for group in groups for name in group])
+    tables = [matrix(columns, group, np.float32) for group in groups]
+    if len({table.shape[1] for table in tables}) > 1:
+        widths = ", ".join(str(table.shape[1]) for table in tables)
+        raise DataError(
+            f"{source}: probability columns for {widths} actions; expected as many in each policy"
+        )
+    here = tables[: len(roles.probabilities)]
+    if following and len(here) > 1:
+        raise DataError(f"{source}: expected one policy beside next_probability, got {len(here)}")
+    return Recorded(
+        names=tuple(roles.probabilities),
+        here=np.stack(here, axis=1),
+        following=tables[-1][:, None] if following else None,
+    )
+
+
+def _number_of_actions(source: str, recorded: Recorded | None, given: int | None) -> int | None:
+    if recorded is None:
+        return given
+    count = recorded.here.shape[2]
+    if given is not None and given != count:
+        raise DataError(
+            f"{source}: probability columns for {count} actions, but number_of_actions is {given};"
+            " expected one column per action"
+        )
+    return count
+
+
+def _with_names(message: str, columns: Columns, roles: Roles) -> str:
+    """The same message, in the words of the file."""
+    if any(message.startswith(part.name) for part in columns.parts):
+        return message
+    for field, role in COLUMN_OF.items():
+        names = roles.columns.get(role, ())
+        if message.startswith(f"{field}:") and len(names) == 1:
+            message = f"column {names[0]!r}{message[len(field) :]}"
+    return f"{columns.source}: {message}"

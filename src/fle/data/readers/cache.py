@@ -1,20 +1,20 @@
 """A checked `Dataset` as one Arrow file, to be read again without checking it again."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fle.data.attributes import FACTS, OTHER_ARRAYS, ROW_FIELDS, restore
-from fle.data.damage import optional_package, reading
-from fle.data.dataset import Dataset
-from fle.data.threads import by_column
-from fle.data.transitions import Array
+from fle.data.dataset import Dataset, restored
+from fle.data.readers.formats import optional_package, reading
+from fle.data.schema import FACTS, OTHER_ARRAYS, ROW_FIELDS
+from fle.data.threads import Array, by_column
 from fle.errors import DataError
+from fle.files import written_whole
 
-FORMAT = b"fle dataset 2"
+MARK = b"fle dataset"
+FORMAT = MARK + b" 2"
 # Tried before the array's own type, and used only if nothing is lost.
 SMALLER = {"f8": "f4", "i8": "i4"}
 
@@ -38,7 +38,11 @@ def write_cache(data: Dataset, path: str | Path) -> None:
     table = pa.table(columns).replace_schema_metadata(
         {b"format": FORMAT, b"fle": json.dumps(facts).encode()}
     )
-    _write_atomically(pa, table, Path(path))
+    with (
+        written_whole(Path(path), table.nbytes) as file,
+        pa.ipc.new_file(file, table.schema) as writer,
+    ):
+        writer.write_table(table)
 
 
 def read_cache(path: str | Path) -> Dataset:
@@ -63,10 +67,12 @@ def read_cache(path: str | Path) -> Dataset:
         for name in FACTS:
             value = facts["facts"][name]
             values[name] = tuple(value) if isinstance(value, list) else value
-        data = Dataset.__new__(Dataset)
-        restore(data, values)
+        data = restored(values)
         if data.fingerprint != facts["fingerprint"]:
-            raise DataError(f"{path}: the data cache is damaged; delete it, and read the source")
+            raise DataError(
+                f"{path}: the data cache is damaged; expected the numbers of its fingerprint,"
+                " got others: delete it, and read the source again"
+            )
     return data
 
 
@@ -74,9 +80,8 @@ def is_cache(path: Path) -> bool:
     """Whether an Arrow file was written by `write_cache`."""
     pa = optional_package("pyarrow", "reading Arrow files")
     with reading(path, "Arrow"), pa.OSFile(str(path)) as file:
-        return (pa.ipc.open_file(file).schema.metadata or {}).get(b"format", b"")[:11] == FORMAT[
-            :11
-        ]
+        metadata = pa.ipc.open_file(file).schema.metadata or {}
+        return metadata.get(b"format", b"").startswith(MARK)
 
 
 def _stored(array: Array) -> Array:
@@ -92,22 +97,3 @@ def _as_list(pa: Any, array: Array) -> Any:
     lines = array.T if by_column(array) else array
     flat = pa.array(np.ascontiguousarray(lines).reshape(-1))
     return pa.LargeListArray.from_arrays(pa.array([0, len(flat)], pa.int64()), flat)
-
-
-def _write_atomically(pa: Any, table: Any, path: Path) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        file = open(temporary, "wb")  # noqa: SIM115
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error}); choose another folder") from error
-    try:
-        with file:
-            with pa.ipc.new_file(file, table.schema) as writer:
-                writer.write_table(table)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error}); free some space") from error
-    finally:
-        temporary.unlink(missing_ok=True)

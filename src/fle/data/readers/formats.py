@@ -1,15 +1,17 @@
-"""Which files a path, a folder, a pattern or a Minari id stands for, and of what format."""
+"""Files of other people: which ones a name stands for, what reads them, and what damage becomes."""
 
 import difflib
 import glob
+import importlib
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
-from fle.data.damage import reading
-from fle.data.readers.minari import minari_folder, minari_root
-from fle.errors import DataError
+from fle.errors import DataError, FLEError
 
 SUFFIXES = {
     ".parquet": "parquet",
@@ -35,6 +37,37 @@ class Files:
     paths: tuple[Path, ...]
 
 
+def optional_package(module: str, purpose: str) -> ModuleType:
+    """A package of the extra `files`, imported now that it is needed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise DataError(
+            f"{purpose} needs {module.split('.')[0]}, which is not installed;"
+            " run: pip install 'fle[files]'"
+        ) from error
+
+
+@contextmanager
+def reading(path: Path | str, kind: str) -> Iterator[None]:
+    """Whatever a parser makes of bytes it does not understand becomes one kind of error."""
+    try:
+        yield
+    except FLEError:
+        raise
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: no such file; check the path") from error
+    except PermissionError as error:
+        raise DataError(f"{path}: may not be read; check its permissions") from error
+    # A parser of damaged bytes may raise anything, so nothing narrower would do.
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise DataError(
+            f"{path}: cannot be read as {kind} ({reason}). The file is torn, empty or of another"
+            " format: copy or export it again"
+        ) from error
+
+
 def find_files(given: str | Path | Sequence[str | Path]) -> Files:
     """The files behind what the user named."""
     if not isinstance(given, str | Path):
@@ -58,7 +91,7 @@ def find_files(given: str | Path | Sequence[str | Path]) -> Files:
         return _minari(text)
     with reading(path, "a file"):
         path.stat()
-    raise DataError(f"{path}: neither a file nor a folder")
+    raise DataError(f"{path}: expected a file or a folder, got neither; check the path")
 
 
 def _folder(folder: Path) -> Files:
@@ -110,6 +143,20 @@ def _kind(path: Path) -> str:
 def _suffix(path: Path) -> str:
     name = path.name.lower()
     return ".csv.gz" if name.endswith(".csv.gz") else Path(name).suffix
+
+
+def minari_root() -> Path:
+    """Where Minari keeps its data sets."""
+    given = os.environ.get("MINARI_DATASETS_PATH")
+    return Path(given) if given else Path.home() / ".minari" / "datasets"
+
+
+def minari_folder(folder: Path) -> Path | None:
+    """The folder with the metadata and the episodes, if this is a Minari data set."""
+    for candidate in (folder / "data", folder):
+        if (candidate / "metadata.json").is_file():
+            return candidate
+    return None
 
 
 def _minari(name: str) -> Files:

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,10 +26,9 @@ from fle.fitting.problem import (
 )
 from fle.fitting.progress import Progress, default_progress
 from fle.fitting.provenance import LoggedData, Provenance, current_versions
-from fle.fitting.randomness import Purpose, Randomness
 from fle.fitting.remarks import data_remarks, ends_at
 from fle.fitting.runs import begin_run
-from fle.fitting.sampling import SAMPLE_BLOCK
+from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness
 from fle.models.register import family
 from fle.models.specs import ModelSpec, as_plain
 from fle.policies import Policy, TabulatedPolicy, settle, tabulated
@@ -186,63 +185,41 @@ def plan(
 ) -> Plan:
     """Resolve everything about an evaluation without training: what would be done, and why.
 
-    The arguments are those of `evaluate`. The policy is asked here, and nowhere else.
+    The policy is asked here, and nowhere else.
+
+    Args:
+        data: the logged transitions.
+        policy: the target policy, as any function from observations to probabilities or actions.
+        gamma: discount factor. Without a horizon it must be below 1.
+        horizon: number of steps of an episode; the return is then finite, and undiscounted unless
+            gamma is given too.
+        model: "auto", which chooses by the dimension of the return and the number of rows; a name
+            of `fle.models.names()`; or hyperparameters such as `GMM(components=20)`.
+        rows: "all" lets every row serve every stage, "step" uses a row at its own step only, and
+            "split" gives each stage rows of its own, as the theory does. Default: "step" if the
+            data has step indices and a horizon is given, else "all".
+        stages: number of stages of a discounted problem; chosen from gamma and the data if None.
+        recipe: settings of the training that differ from the usual, as `Recipe(steps=500)` or
+            `{"steps": 500}`; all others are chosen.
+        action_draws: actions drawn at every next observation from a policy that is given as a
+            sampler.
+        seed: everything random follows from it; the same seed gives identical results.
 
     Example: `print(fle.plan(data, policy, gamma=0.99))`, then `.carry_out()`.
     """
-    gamma = checked_gamma(gamma, horizon)
-    given, asked = data, Recipe.of(recipe)
-    notes = list(data.notes)
-    # Before rows are left out, since the log's own policy is read off the following rows.
+    gamma, asked = checked_gamma(gamma, horizon), Recipe.of(recipe)
+    decisions = _decide(data, gamma, horizon, rows, stages, model, asked)
+    # Of all rows, since the log's own policy is read off the following ones.
     settled = settle(policy, data, seed=seed)
-    if data.weights is not None and np.any(data.weights == 0):
-        data = data.subset(data.weights > 0)
-    data, use = _row_use(data, rows, horizon, notes)
-    spec = _chosen_model(model, data, notes)
-    number, why = checked_stages(stages, horizon, data, gamma)
-    notes += why
-    problem = Problem(gamma, horizon, use, number)
-    chosen = resolve(asked, _usual_recipe(problem, data, spec))
-    if chosen.batch_size > len(data):
-        chosen = replace(chosen, batch_size=len(data))
-        notes.append(f"batch size {len(data)}: all rows there are")
-    if horizon is not None and gamma < 1:
-        notes.append(f"returns are discounted by {gamma:g} and end after {horizon} steps")
-    target = tabulated(settled, data, draws=action_draws, seed=seed)
-    encoder = Encoder.standardising(data) if spec.standardised else Encoder.raw(data)
-    said = (*target.remarks, *data_remarks(data, encoder, horizon, use))
-    for remark in said:
+    target = tabulated(settled, decisions.data, draws=action_draws, seed=seed)
+    settings = decisions.as_plain() | {"action_draws": as_plain(action_draws)}
+    versions = current_versions()
+    provenance = Provenance(data.fingerprint, target.fingerprint, int(seed), settings, versions)
+    logged = LoggedData.of(data, gamma, horizon)
+    planned = _plan_of(decisions, target, logged, provenance)
+    for remark in planned.warnings[len(data.warnings) :]:
         warnings.warn(remark, FLEWarning, stacklevel=2)
-    generator = Randomness(seed, Purpose.PLAN).generator
-    divided = stages_of(problem, data, chosen, generator)
-    inputs, weights = _initial_inputs(data, target, encoder)
-    settings = {
-        "gamma": gamma,
-        "horizon": as_plain(horizon),
-        "model": spec.as_plain(),
-        "rows": use,
-        "stages": as_plain(number),
-        "recipe": {name: as_plain(value) for name, value in asdict(chosen).items()},
-        "action_draws": as_plain(action_draws),
-    }
-    return Plan(
-        problem=problem,
-        data=data,
-        target=target,
-        model=spec,
-        recipe=chosen,
-        encoder=encoder,
-        stages=divided,
-        initial_inputs=inputs,
-        initial_weights=weights,
-        probe=inputs[generator.choice(len(weights), SAMPLE_BLOCK, p=weights)],
-        logged=LoggedData.of(given, gamma, horizon),
-        provenance=Provenance(
-            given.fingerprint, target.fingerprint, int(seed), settings, current_versions()
-        ),
-        notes=tuple(notes),
-        warnings=(*given.warnings, *said),
-    )
+    return planned
 
 
 def evaluate(
@@ -270,22 +247,7 @@ def evaluate(
     (x', a' ~ policy).
 
     Args:
-        data: the logged transitions.
-        policy: the target policy, as any function from observations to probabilities or actions.
-        gamma: discount factor. Without a horizon it must be below 1.
-        horizon: number of steps of an episode; the return is then finite, and undiscounted unless
-            gamma is given too.
-        model: "auto", which chooses by the dimension of the return and the number of rows; a name
-            of `fle.models.names()`; or hyperparameters such as `GMM(components=20)`.
-        rows: "all" lets every row serve every stage, "step" uses a row at its own step only, and
-            "split" gives each stage rows of its own, as the theory does. Default: "step" if the
-            data has step indices and a horizon is given, else "all".
-        stages: number of stages of a discounted problem; chosen from gamma and the data if None.
-        recipe: settings of the training that differ from the usual, as `Recipe(steps=500)` or
-            `{"steps": 500}`; all others are chosen.
-        action_draws: actions drawn at every next observation from a policy that is given as a
-            sampler.
-        seed: everything random follows from it; the same seed gives identical results.
+        data, policy, ..., seed: as of `fle.plan`, which this carries out.
         anyway: give numbers although the data hardly covers the policy; else a `CoverageError`
             is raised.
         progress: told of every stage. Default: a bar on a terminal, nothing in a pipe.
@@ -310,6 +272,75 @@ def evaluate(
         seed=seed,
     )
     return planned.carry_out(anyway=anyway, progress=progress, out=out, resume=resume)
+
+
+class Decisions(NamedTuple):
+    """What is decided before the policy is asked, and why."""
+
+    problem: Problem
+    data: Dataset
+    model: ModelSpec
+    recipe: Resolved
+    notes: tuple[str, ...]
+
+    def as_plain(self) -> dict[str, Any]:
+        """All settings, as files hold them."""
+        problem = {name: as_plain(value) for name, value in asdict(self.problem).items()}
+        recipe = {name: as_plain(value) for name, value in asdict(self.recipe).items()}
+        return {**problem, "model": self.model.as_plain(), "recipe": recipe}
+
+
+def _decide(
+    data: Dataset,
+    gamma: float,
+    horizon: int | None,
+    rows: RowUse | None,
+    stages: int | None,
+    model: str | ModelSpec,
+    asked: Recipe,
+) -> Decisions:
+    notes = list(data.notes)
+    if data.weights is not None and np.any(data.weights == 0):
+        data = data.subset(data.weights > 0)
+    data, use = _row_use(data, rows, horizon, notes)
+    spec = _chosen_model(model, data, notes)
+    number, why = checked_stages(stages, horizon, data, gamma)
+    problem = Problem(gamma, horizon, use, number)
+    recipe = resolve(asked, _usual_recipe(problem, data, spec))
+    notes += why
+    if recipe.batch_size > len(data):
+        recipe = replace(recipe, batch_size=len(data))
+        notes.append(f"batch size {len(data)}: all rows there are")
+    if horizon is not None and gamma < 1:
+        notes.append(f"returns are discounted by {gamma:g} and end after {horizon} steps")
+    return Decisions(problem, data, spec, recipe, tuple(notes))
+
+
+def _plan_of(
+    decisions: Decisions, target: TabulatedPolicy, logged: LoggedData, provenance: Provenance
+) -> Plan:
+    problem, data, spec, recipe, notes = decisions
+    encoder = Encoder.standardising(data) if spec.standardised else Encoder.raw(data)
+    remarks = data_remarks(data, encoder, problem.horizon, problem.rows)
+    generator = Randomness(provenance.seed, Purpose.PLAN).generator
+    stages = stages_of(problem, data, recipe, generator)
+    inputs, weights = _initial_inputs(data, target, encoder)
+    return Plan(
+        problem=problem,
+        data=data,
+        target=target,
+        model=spec,
+        recipe=recipe,
+        encoder=encoder,
+        stages=stages,
+        initial_inputs=inputs,
+        initial_weights=weights,
+        probe=inputs[generator.choice(len(weights), SAMPLE_BLOCK, p=weights)],
+        logged=logged,
+        provenance=provenance,
+        notes=notes,
+        warnings=(*data.warnings, *target.remarks, *remarks),
+    )
 
 
 def _row_use(

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from fle.data import Dataset, read, read_cache, write_cache
-from fle.data.attributes import FACTS, OTHER_ARRAYS, ROW_FIELDS
+from fle.data.schema import FACTS, OTHER_ARRAYS, ROW_FIELDS
 from fle.data.threads import by_column
-from fle.errors import DataError
+from fle.errors import DataError, FLEError
 
 OPEN_END = np.array([False, True, False, False, False])
 
@@ -149,7 +149,7 @@ def test_a_damaged_cache_is_refused(tmp_path):
 
 
 def test_a_folder_that_is_not_there(tmp_path):
-    with pytest.raises(DataError, match="cannot be written"):
+    with pytest.raises(FLEError, match=r"data\.arrow cannot be written.*another directory"):
         write_cache(example(), tmp_path / "missing" / "data.arrow")
 
 
@@ -162,7 +162,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(DataError, match="No space left on device"):
+    with pytest.raises(FLEError, match=r"disk is full: .*data\.arrow needs [\d,]+ bytes"):
         write_cache(example(number_of_actions=5), path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fle.data.damage import reading
 from fle.data.readers.columns import Columns, Part, Source
-from fle.data.readers.hdf5_files import dataset_names, open_hdf5, read_dataset
-from fle.data.transitions import Array
+from fle.data.readers.formats import optional_package, reading
+from fle.data.threads import Array
 from fle.data.validation import numeric_array
 from fle.errors import DataError
 
@@ -23,8 +22,9 @@ def mapping_source(given: Mapping[Any, Any]) -> Source:
     return _source("the mapping", tuple(arrays), arrays.__getitem__)
 
 
-def npz_source(path: Path) -> Source:
+def npz_source(paths: Sequence[Path]) -> Source:
     """An npz file, never unpickled."""
+    path = paths[0]
     with reading(path, "npz"), _open_npz(path) as archive:
         names = tuple(archive.files)
 
@@ -54,8 +54,9 @@ def _open_npz(path: Path) -> Iterator[Any]:
             yield archive
 
 
-def hdf5_source(path: Path) -> Source:
+def hdf5_source(paths: Sequence[Path]) -> Source:
     """A flat HDF5 file: observations, actions, rewards, terminals, timeouts."""
+    path = paths[0]
     with reading(path, "HDF5"), open_hdf5(path) as file:
         names = tuple(dataset_names(file))
 
@@ -92,3 +93,37 @@ def _array(source: str, name: str, values: Any) -> Array:
         if array is None and all(isinstance(item, str) for item in values):
             return np.asarray(values, dtype=np.str_)
     return numeric_array(f"{source}: array {name!r}", values)
+
+
+def open_hdf5(path: Path) -> Any:
+    """The file, for reading."""
+    h5py = optional_package("h5py", "reading HDF5")
+    with path.open("rb"):
+        return h5py.File(path, "r")
+
+
+def dataset_names(group: Any, prefix: str = "") -> Iterator[str]:
+    """Paths of the arrays in a group; links to other files are not followed."""
+    h5py = optional_package("h5py", "reading HDF5")
+    for name in group:
+        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+            continue
+        item = group[name]
+        if isinstance(item, h5py.Group):
+            yield from dataset_names(item, f"{prefix}{name}/")
+        elif isinstance(item, h5py.Dataset) and item.ndim > 0:
+            yield f"{prefix}{name}"
+
+
+def read_dataset(source: str, group: Any, name: str) -> Array:
+    """One array, refused if its numbers lie in another file."""
+    h5py = optional_package("h5py", "reading HDF5")
+    link = group.get(name, getlink=True)
+    if not isinstance(link, h5py.HardLink):
+        raise DataError(f"{source}: {name!r} is missing, or a link to elsewhere; expected an array")
+    item = group[name]
+    if not isinstance(item, h5py.Dataset) or item.is_virtual or item.external:
+        raise DataError(
+            f"{source}: {name!r} is not an array; expected its numbers in this file: copy them in"
+        )
+    return item[()]

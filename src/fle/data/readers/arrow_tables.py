@@ -1,0 +1,320 @@
+"""All that becomes an Arrow table: Parquet, CSV and Arrow files, in shards or not, and frames.
+
+Errors name the file, the column and the row. pandas and polars are not imported here.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fle.data.readers.columns import Columns, Part, Source, cell, require_distinct
+from fle.data.readers.formats import optional_package, reading
+from fle.data.threads import Array
+from fle.data.validation import numeric_array
+from fle.errors import DataError
+
+# Types are inferred from the first block, so one block should hold the whole file.
+LARGEST_BLOCK = 2**30
+
+
+def parquet_source(paths: Sequence[Path]) -> Source:
+    """The columns of all shards, which must have one schema."""
+    pq = optional_package("pyarrow.parquet", "reading Parquet")
+    schemas: list[tuple[str, Any]] = []
+    for path in paths:
+        with reading(path, "Parquet"):
+            schema = pq.read_schema(path)
+            require_distinct(str(path), _leaf_names(schema))
+        schemas.append((str(path), schema))
+    _require_one_schema(schemas)
+
+    def load(names: Sequence[str]) -> Columns:
+        tables = []
+        for path in paths:
+            with (
+                reading(path, "Parquet"),
+                pq.ParquetFile(path, page_checksum_verification=True, memory_map=True) as file,
+            ):
+                tables.append((str(path), file.read(columns=_top_level(schemas[0][1], names))))
+        return _columns_of(tables, names)
+
+    return Source(str(paths[0]), tuple(_leaf_names(schemas[0][1])), load)
+
+
+def csv_source(paths: Sequence[Path]) -> Source:
+    """The columns of all shards; whole numbers in one and fractions in another are one column."""
+    tables = [(str(path), _read_csv(path)) for path in paths]
+    first_path, first = tables[0]
+    for path, table in tables[1:]:
+        if set(table.column_names) != set(first.column_names):
+            odd = sorted(set(table.column_names) ^ set(first.column_names))
+            raise DataError(
+                f"{first_path} and {path} have different schemas: only one of them has"
+                f" {', '.join(map(repr, odd))}; expected the same columns in all files"
+            )
+    return _tables_source(tables)
+
+
+def _read_csv(path: Path) -> Any:
+    csv = optional_package("pyarrow.csv", "reading CSV")
+    with reading(path, "CSV"):
+        if path.stat().st_size == 0:
+            raise DataError(f"{path} is empty: expected a header line and rows")
+        block = min(max(path.stat().st_size + 1, 2**20), LARGEST_BLOCK)
+        table = csv.read_csv(path, read_options=csv.ReadOptions(block_size=block))
+        require_distinct(str(path), table.column_names)
+    return table
+
+
+def arrow_source(paths: Sequence[Path]) -> Source:
+    """The columns of all shards, which must have one schema."""
+    pa = optional_package("pyarrow", "reading Arrow files")
+    tables = []
+    for path in paths:
+        with reading(path, "Arrow"), pa.OSFile(str(path)) as file:
+            table = pa.ipc.open_file(file).read_all()
+            require_distinct(str(path), _leaf_names(table.schema))
+        tables.append((str(path), table))
+    _require_one_schema([(path, table.schema) for path, table in tables])
+    return _tables_source(tables)
+
+
+def frame_source(given: Any) -> Source | None:
+    """The columns of a frame, or None if the object is not one."""
+    # An object of a library that was never imported cannot exist.
+    pandas, polars = sys.modules.get("pandas"), sys.modules.get("polars")
+    pyarrow = sys.modules.get("pyarrow")
+    if pandas is not None and isinstance(given, pandas.DataFrame):
+        return _pandas_source(given)
+    if polars is not None and isinstance(given, polars.LazyFrame):
+        given = given.collect()
+    if polars is not None and isinstance(given, polars.DataFrame):
+        optional_package("pyarrow", "reading polars frames")
+        return _frame_source("the polars frame", _polars_table(given))
+    if pyarrow is not None and isinstance(given, pyarrow.Table):
+        return _frame_source("the Arrow table", given)
+    return None
+
+
+def _polars_table(frame: Any) -> Any:
+    """The frame as an Arrow table; some types of polars have no counterpart there."""
+    import pyarrow as pa
+
+    try:
+        return frame.to_arrow()
+    except (pa.ArrowException, TypeError, ValueError):
+        for series in frame:
+            try:
+                series.to_arrow()
+            except (pa.ArrowException, TypeError, ValueError) as error:
+                raise DataError(
+                    f"the polars frame: column {series.name!r} has type {series.dtype}; expected"
+                    " numbers of at most 64 bits: cast the column, or drop it"
+                ) from error
+        raise
+
+
+def _frame_source(name: str, table: Any) -> Source:
+    require_distinct(name, _leaf_names(table.schema))
+    return _tables_source([(name, table)])
+
+
+def _tables_source(tables: Sequence[tuple[str, Any]]) -> Source:
+    """Tables that are in memory, and follow each other."""
+
+    def load(names: Sequence[str]) -> Columns:
+        return _columns_of(tables, names)
+
+    name, first = tables[0]
+    return Source(name, tuple(_leaf_names(first.schema)), load)
+
+
+def _pandas_source(frame: Any) -> Source:
+    source = "the pandas frame"
+    names = [str(name) for name in frame.columns]
+    require_distinct(source, names)
+    if len(frame) == 0:
+        raise DataError(f"{source} is empty: it has columns but no row; expected rows")
+
+    def load(wanted: Sequence[str]) -> Columns:
+        blocks = {
+            name: _pandas_blocks(source, name, frame.iloc[:, names.index(name)]) for name in wanted
+        }
+        return Columns((Part(source, len(frame)),), blocks)
+
+    return Source(source, tuple(names), load)
+
+
+def _pandas_blocks(source: str, name: str, series: Any) -> list[Array]:
+    values = series.to_numpy()
+    if values.dtype.kind in "biuf":
+        return [values]
+    pa = optional_package("pyarrow", "reading such pandas columns")
+    try:
+        column = pa.chunked_array([pa.Array.from_pandas(series)])
+    except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        # Mixed cells, or cells that are arrays of several dimensions.
+        return [numeric_array(f"{source}: column {name!r}", list(values))]
+    with reading(source, "a pandas frame"):
+        return column_blocks(source, name, column)
+
+
+def _require_one_schema(schemas: Sequence[tuple[str, Any]]) -> None:
+    """Refuse shards whose columns or types differ; the order of the columns may."""
+    first_path, first = schemas[0]
+    expected = dict(zip(first.names, first.types, strict=True))
+    for path, schema in schemas[1:]:
+        found = dict(zip(schema.names, schema.types, strict=True))
+        for name in [*expected, *found]:
+            if expected.get(name) != found.get(name):
+                raise DataError(
+                    f"{first_path} and {path} have different schemas: column {name!r} is"
+                    f" {expected.get(name, 'missing')} in the first and"
+                    f" {found.get(name, 'missing')} in the second; expected the same in all files"
+                )
+
+
+def _top_level(schema: Any, names: Sequence[str]) -> list[str]:
+    """The stored columns that hold `names`, some of which may be fields of a struct."""
+    return [
+        name
+        for name in schema.names
+        if any(wanted == name or wanted.startswith(f"{name}.") for wanted in names)
+    ]
+
+
+def _leaf_names(schema: Any) -> list[str]:
+    """Column names, where the fields of a struct are columns of their own: parent.child."""
+    pa = optional_package("pyarrow", "reading tables")
+    names = []
+    for field in schema:
+        if pa.types.is_struct(field.type):
+            names += [f"{field.name}.{child}" for child in _leaf_names(field.type)]
+        else:
+            names.append(field.name)
+    return names
+
+
+def flattened(table: Any) -> Any:
+    """A table without structs."""
+    pa = optional_package("pyarrow", "reading tables")
+    while any(pa.types.is_struct(field.type) for field in table.schema):
+        table = table.flatten()
+    return table
+
+
+def _columns_of(tables: Sequence[tuple[str, Any]], names: Sequence[str]) -> Columns:
+    """The named columns of tables that follow each other, each with the name of its file."""
+    blocks: dict[str, list[Array]] = {name: [] for name in names}
+    parts = []
+    for source, table in tables:
+        with reading(source, "a table"):
+            flat = flattened(table).select(list(names))
+            # Offsets that point outside their buffer would end the whole process.
+            flat.validate(full=True)
+            for name in names:
+                blocks[name] += column_blocks(source, name, flat.column(name))
+        if table.num_rows == 0:
+            raise DataError(f"{source} is empty: it has columns but no row; expected rows")
+        parts.append(Part(source, table.num_rows))
+    return Columns(tuple(parts), blocks)
+
+
+def column_blocks(source: str, name: str, column: Any) -> list[Array]:
+    """A chunked column as arrays; text is kept as text."""
+    row, blocks = 0, []
+    for chunk in column.chunks:
+        if len(chunk) > 0:
+            blocks.append(_block(source, name, chunk, row))
+            row += len(chunk)
+    _require_one_shape(source, name, blocks)
+    return blocks
+
+
+def _block(source: str, name: str, chunk: Any, first: int) -> Array:
+    pa = optional_package("pyarrow", "reading tables")
+    chunk = _plain(chunk)
+    if chunk.null_count > 0:
+        row = first + int(np.argmax(np.asarray(chunk.is_null())))
+        raise DataError(
+            f"{cell(source, name, row)} is null ({chunk.null_count} nulls);"
+            " expected a value in every row: drop these rows or fill them in"
+        )
+    kind = chunk.type
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+        return chunk.to_numpy(zero_copy_only=False)
+    if pa.types.is_decimal(kind):
+        return chunk.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    if _is_list(kind):
+        return _list_block(source, name, chunk, first)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return chunk.to_numpy(zero_copy_only=False).astype(np.str_)
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        # As an episode's id this is as good as any text; as a number it is refused later.
+        return chunk.cast(pa.string()).to_numpy(zero_copy_only=False).astype(np.str_)
+    raise DataError(
+        f"{cell(source, name, first)} has type {kind}; expected numbers:"
+        " leave the column out, or store it as numbers"
+    )
+
+
+def _plain(chunk: Any) -> Any:
+    """Categories and extension types as what they stand for."""
+    pa = optional_package("pyarrow", "reading tables")
+    if isinstance(chunk, pa.ExtensionArray):
+        chunk = chunk.storage
+    if pa.types.is_dictionary(chunk.type):
+        chunk = chunk.dictionary_decode()
+    return chunk
+
+
+def _list_block(source: str, name: str, chunk: Any, first: int) -> Array:
+    """Lists of one length in every row, (k, width); lists of lists likewise."""
+    rows = len(chunk)
+    shape: list[int] = []
+    while _is_list(chunk.type):
+        lengths = np.asarray(chunk.value_lengths())
+        ragged = lengths != lengths[0]
+        if ragged.any():
+            odd = int(np.argmax(ragged))
+            row = first + odd * rows // len(lengths)
+            raise DataError(
+                f"{cell(source, name, row)} has a list of {lengths[odd]}, but row {first} has one"
+                f" of {lengths[0]} (ragged); expected lists of one length in every row"
+            )
+        if lengths[0] == 0:
+            raise DataError(f"{cell(source, name, first)} is an empty list; expected numbers")
+        shape.append(int(lengths[0]))
+        chunk = _plain(chunk.flatten())
+        if chunk.null_count > 0:
+            position = int(np.argmax(np.asarray(chunk.is_null())))
+            row = first + position * rows // len(chunk)
+            raise DataError(
+                f"{cell(source, name, row)} has a null in its list;"
+                " expected a number: drop the row or fill it in"
+            )
+    values = _block(source, name, chunk, 0)
+    if values.dtype.kind not in "biuf":
+        raise DataError(f"{cell(source, name, first)} has a list of text; expected numbers")
+    return values.reshape(rows, *shape)
+
+
+def _is_list(kind: Any) -> bool:
+    pa = optional_package("pyarrow", "reading tables")
+    return (
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    )
+
+
+def _require_one_shape(source: str, name: str, blocks: Sequence[Array]) -> None:
+    row = 0
+    for block in blocks:
+        if block.shape[1:] != blocks[0].shape[1:]:
+            raise DataError(
+                f"{cell(source, name, row)} has a list of shape {block.shape[1:]}, but row 0 has"
+                f" one of {blocks[0].shape[1:]} (ragged); expected one shape in every row"
+            )
+        row += len(block)
