@@ -1,4 +1,4 @@
-"""A model of one's own, a conditional Laplace law, on a problem whose answer is known.
+"""A model of one's own, a conditional Laplace distribution, on a problem whose answer is known.
 
 The state moves as x' = 0.8 x + 0.4 a and each step earns -x². The last reward has Laplace noise
 whose scale depends on the state, so the return that follows (x, a) is a Laplace variable.
@@ -14,19 +14,20 @@ import numpy as np
 from jaxtyping import Array, Float
 
 import fle
-from fle.models.base import LikelihoodModel, Sizes
-from fle.models.frames import FrameRule, moments_frame
+from fle.models import ModelSpec
+from fle.models.law import Density, Sizes
 from fle.models.network import Network
+from fle.recipe import Resolved
 
 
-class LaplaceLaw(NamedTuple):
-    """Location and scale of every coordinate."""
+class LocationAndScale(NamedTuple):
+    """Of every coordinate."""
 
     location: Float[Array, " d"]
     scale: Float[Array, " d"]
 
 
-class LaplaceModel(LikelihoodModel):
+class LaplaceLaw(Density):
     """p(z | x, a) = prod_j exp(-|z_j - m_j(x, a)| / b_j(x, a)) / (2 b_j(x, a))."""
 
     network: Network
@@ -38,16 +39,18 @@ class LaplaceModel(LikelihoodModel):
         """One number a coordinate."""
         return self.return_dim
 
-    def condition(self, inputs: Float[Array, " inputs"]) -> LaplaceLaw:
-        """The law at one input."""
+    def condition(self, inputs: Float[Array, " inputs"]) -> LocationAndScale:
+        """Location and scale at one input."""
         location, raw = jnp.split(self.network(inputs), 2)
-        return LaplaceLaw(location, self.scale_floor + jax.nn.softplus(raw))
+        return LocationAndScale(location, self.scale_floor + jax.nn.softplus(raw))
 
-    def draw(self, law: LaplaceLaw, uniforms: Float[Array, " noise"]) -> Float[Array, " d"]:
+    def draw(
+        self, conditioned: LocationAndScale, uniforms: Float[Array, " noise"]
+    ) -> Float[Array, " d"]:
         """The inverse distribution function; each tail from its own end, to keep its digits."""
         tail = jnp.minimum(uniforms, 1 - uniforms)
         side = jnp.where(uniforms < 0.5, 1.0, -1.0)
-        return law.location + side * law.scale * jnp.log(2 * tail)
+        return conditioned.location + side * conditioned.scale * jnp.log(2 * tail)
 
     def log_prob(
         self, inputs: Float[Array, " inputs"], returns: Float[Array, " d"]
@@ -58,25 +61,21 @@ class LaplaceModel(LikelihoodModel):
 
 
 @dataclass(frozen=True)
-class Laplace:
-    """One Laplace law a coordinate, location and scale from a network.
+class Laplace(ModelSpec):
+    """One Laplace distribution a coordinate, location and scale from a network.
 
     hidden: widths of the hidden layers.
-    scale_floor: least scale, as a share of the return scale.
     """
 
     hidden: tuple[int, ...] = (64, 64)
-    scale_floor: float = 0.01
 
     name: ClassVar[str] = "laplace"
-    standardised: ClassVar[bool] = True
-    frame: ClassVar[FrameRule] = staticmethod(moments_frame)
 
-    def build(self, sizes: Sizes, generator: np.random.Generator) -> LaplaceModel:
-        """A model that starts out centred, with scale about 0.7."""
+    def build(self, sizes: Sizes, recipe: Resolved, generator: np.random.Generator) -> LaplaceLaw:
+        """A law that starts out centred, with scale about 0.7."""
         bias = np.zeros(2 * sizes.returns)
         network = Network(sizes.inputs, self.hidden, bias, generator)
-        return LaplaceModel(network, sizes.returns, self.scale_floor)
+        return LaplaceLaw(network, sizes.returns, recipe.scale_floor)
 
 
 HORIZON = 4
@@ -113,7 +112,7 @@ def logged_data(rows_a_step, seed):
     )
 
 
-def true_law():
+def true_distribution():
     """Location and scale of the return from the initial state: everything but the noise is sure."""
     state, location = START, 0.0
     for step in range(HORIZON):
@@ -129,12 +128,12 @@ def main():
         target_policy,
         horizon=HORIZON,
         model=Laplace(),
-        training=fle.Training(steps=1000),
+        recipe=fle.Recipe(steps=1000),
         seed=0,
     )
-    location, scale = true_law()
+    location, scale = true_distribution()
     returns = result.returns
-    # Of a Laplace law: the q-quantile below the middle is m + b log(2q), and the mean beneath it
+    # Of a Laplace variable: the q-quantile below the middle is m + b log(2q), and the mean beneath it
     # is lower by another b.
     rows = [
         ("mean", returns.mean(), location),

@@ -270,7 +270,7 @@ CASES = {
     "categorical": Case(_always(fle.Categorical(hidden=SMALL)), density=False),
     "quantile": Case(_always(fle.Quantile(quantiles=30, hidden=SMALL)), density=False),
     "reward-mixture": Case(_known_laws, world=SparseTabular()),
-    # It has one peak, so it is tried where the laws have one.
+    # It has one peak, so it is tried where rewards have one.
     "laplace": Case(_always(load_example().Laplace(hidden=SMALL)), world=Linear(), knows="mean"),
     "linear-quadratic": Case(lambda c, b: fle.LinearQuadratic(c * LINEAR_STD), world=Linear()),
 }

@@ -4,18 +4,16 @@ A new model joins by one line in `contract_models.CASES`. Fits are shared: each 
 questions of the same few results.
 """
 
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
 from contract_models import CASES, LINEAR_STD, MIXTURE_STD, ROWS, TABULAR
-from fle.fitting.bellman import WEIGHT_DECAYS
-from fle.models.base import Tuning
 from scipy import stats
 
 import fle
 from fle.errors import ModelError
+from fle.recipe import WEIGHT_DECAYS, usual
 from fle.returns import sampling_floor, wasserstein
 
 with_density = [name for name, case in CASES.items() if case.density]
@@ -40,10 +38,10 @@ def fit(problem, spec):
     Rewards alone are a discounted problem with gamma = 0, and are trained like a finite horizon:
     each model is compiled once for both.
     """
-    training = fle.Training.finite_horizon().tuned(getattr(spec, "tuning", Tuning()))
-    training = replace(training, weight_decay=WEIGHT_DECAYS[0], batch_size=training.batch_size // 2)
+    default = usual(repeats=1, rows=ROWS, coordinates=2, tuning=spec.usual_tuning)
+    recipe = fle.Recipe(weight_decay=WEIGHT_DECAYS[0], batch_size=default.batch_size // 2)
     time = {"gamma": 0.0} if problem.horizon is None else {"horizon": problem.horizon}
-    return fle.evaluate(problem.data, problem.policy, model=spec, training=training, **time)
+    return fle.evaluate(problem.data, problem.policy, model=spec, recipe=recipe, **time)
 
 
 def first_law(name):
@@ -90,7 +88,7 @@ def test_models_without_a_density_say_so(name):
 
 
 @every_model
-def test_gamma_zero_gives_the_reward_law(name):
+def test_gamma_zero_gives_the_distribution_of_rewards(name):
     problem, result = reward_problem(name), reward_fit(name)
     truth, std = problem.returns, problem.returns.std()
     samples = result.returns.samples[:, 0]
@@ -108,7 +106,7 @@ def test_gamma_zero_gives_the_reward_law(name):
 
 
 @every_model
-def test_each_observation_and_action_has_its_own_law(name):
+def test_each_observation_and_action_has_its_own_distribution(name):
     problem, result = reward_problem(name), reward_fit(name)
     rows_each = ROWS / len(problem.queries)
     for observation, action, mean in problem.queries:
@@ -118,7 +116,7 @@ def test_each_observation_and_action_has_its_own_law(name):
 
 @every_model
 @pytest.mark.parametrize("scale", [1e9, 1e-9])
-def test_scaled_rewards_scale_the_law(name, scale):
+def test_scaled_rewards_scale_the_distribution(name, scale):
     plain = reward_fit(name).returns
     scaled = reward_fit(name, scale=scale).returns
     assert not reward_fit(name, scale=scale).warnings
@@ -134,7 +132,7 @@ def test_scaled_rewards_scale_the_law(name, scale):
 
 
 @every_model
-def test_shifted_rewards_shift_the_law(name):
+def test_shifted_rewards_shift_the_distribution(name):
     plain = reward_fit(name).returns
     shifted = reward_fit(name, shift=5.0).returns
     # The same seed; rewards agree to about 5 * 2^-24 after centring, which training may amplify.
@@ -194,15 +192,14 @@ def test_discounted_survival(name):
     """Constant rewards: the first stage knows a point mass, and all spread comes from the ends."""
     problem, case, gamma = TABULAR.survival(0.9), CASES[name], 0.9
     # 0.9^60 times a return of at most 10 is 0.02, which is 0.01 of its standard deviation.
-    training = fle.Training.discounted(60, problem.data)
-    training = replace(training, steps=250, batch_size=100, learning_rate=0.01)
+    recipe = fle.Recipe(steps=250, batch_size=100, learning_rate=0.01, draws=4)
     result = fle.evaluate(
         problem.data,
         problem.policy,
         gamma=gamma,
         stages=60,
         model=case.spec(1.0, 0.0),
-        training=training,
+        recipe=recipe,
     )
     truth, samples = problem.returns, result.returns.samples[:, 0]
     std = truth.std()

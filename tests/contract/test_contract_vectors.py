@@ -16,7 +16,7 @@ MODELS = {
     "histogram": fle.Histogram(bins=20, hidden=SMALL),
     "categorical": fle.Categorical(atoms=21, hidden=SMALL),
 }
-TRAINING = fle.Training(
+RECIPE = fle.Recipe(
     steps=600, batch_size=250, learning_rate=3e-3, weight_decay=0.0, draws=4, start="fresh"
 )
 CORRELATION = 0.8
@@ -42,7 +42,7 @@ def two_rewards(scales=(1.0, 1.0)):
 
 def fit(name, scales=(1.0, 1.0)):
     return fle.evaluate(
-        two_rewards(scales), [1.0], gamma=0.0, model=MODELS[name], training=TRAINING
+        two_rewards(scales), [1.0], gamma=0.0, model=MODELS[name], recipe=RECIPE
     )
 
 
@@ -90,7 +90,7 @@ def test_density_in_two_dimensions(named_fit):
     assert stats.chisquare(observed, wanted).pvalue > 1e-4
 
 
-def test_joint_law_in_two_dimensions(named_fit):
+def test_joint_distribution_in_two_dimensions(named_fit):
     name, result = named_fit
     returns = result.returns
     # 5 standard errors of 4000 rows, false alarm 6e-7 a number, and as much for the fit; a cell

@@ -1,14 +1,15 @@
-"""The draws of r + discount * y that likelihood models are trained on."""
+"""The draws of r + discount * y that the likelihood is taken of."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fle.models.base import draw_updates, next_laws, pick
 from model_outputs import build, transition, with_outputs
 from scipy import stats
 
 import fle
+from fle.models.law import pick
+from fle.models.objectives import draw_updates, next_laws
 
 SHIFTS = 20_000
 PROBABILITIES = np.array([0.5, 0.3, 0.2])
@@ -16,16 +17,15 @@ PROBABILITIES = np.array([0.5, 0.3, 0.2])
 
 def drawn(draws):
     """(SHIFTS, draws) updates of 0.5 + 0.8 y; action 0, 10, 20 gives y ~ N(action, 1)."""
-    model = build(fle.Gaussian(std=1.0, hidden=()))
-    model = with_outputs(model, [0.0], [[0.0], [1.0]])
-    laws = next_laws(model, transition(0.5, 0.8, PROBABILITIES, next_actions=[0.0, 10.0, 20.0]))
-    shifts = jax.random.uniform(jax.random.key(0), (SHIFTS, 1 + model.noise_size))
-    updates = jax.jit(jax.vmap(lambda u: draw_updates(model, laws, u, draws)))(shifts)
+    law = with_outputs(build(fle.Gaussian(std=1.0, hidden=())), [0.0], [[0.0], [1.0]])
+    laws = next_laws(law, transition(0.5, 0.8, PROBABILITIES, next_actions=[0.0, 10.0, 20.0]))
+    shifts = jax.random.uniform(jax.random.key(0), (SHIFTS, 1 + law.noise_size))
+    updates = jax.jit(jax.vmap(lambda u: draw_updates(law, laws, u, draws)))(shifts)
     return np.asarray(updates)[:, :, 0]
 
 
 @pytest.mark.parametrize("draws", [1, 2, 4, 7])
-def test_every_draw_of_the_lattice_has_the_right_law(draws):
+def test_every_draw_of_the_lattice_has_the_right_distribution(draws):
     updates = drawn(draws)
     mean = 0.5 + 0.8 * 10 * (0.3 + 2 * 0.2)
     for column in updates.T:
@@ -46,9 +46,9 @@ def test_lattice_means_vary_less_than_independent_ones():
 
 
 def test_a_single_candidate_needs_no_pick():
-    model = with_outputs(build(fle.Gaussian(std=1.0, hidden=())), [3.0])
-    laws = next_laws(model, transition(1.0, 0.0))
-    updates = draw_updates(model, laws, jnp.asarray([0.4, 0.9]), 3)
+    law = with_outputs(build(fle.Gaussian(std=1.0, hidden=())), [3.0])
+    laws = next_laws(law, transition(1.0, 0.0))
+    updates = draw_updates(law, laws, jnp.asarray([0.4, 0.9]), 3)
     assert np.allclose(updates, 1.0)
 
 

@@ -4,16 +4,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fle.models.base import NextLaws, Sizes
-from fle.models.diffusion import DiffusionModel
 
-from fle.models import Diffusion
+from fle.models.families.diffusion import Diffusion, DiffusionLaw
+from fle.models.law import Sizes
+from fle.models.objectives import NextLaws
+from fle.recipe import ONE_FIT
 
 MEAN, STD = jnp.array([0.5, -1.0]), 0.7
 REWARD = jnp.array([0.2, 0.1])
 
 
-class GaussianDenoiser(DiffusionModel):
+class GaussianDenoiser(DiffusionLaw):
     """The exact denoiser of N(MEAN, STD²), whatever the input."""
 
     def denoise(self, context, returns, level):
@@ -22,16 +23,18 @@ class GaussianDenoiser(DiffusionModel):
 
 def cases(discount, number=1000):
     """Returns r + discount * y, and the targets made of them."""
-    blank = Diffusion().build(Sizes(3, 1, 2, False, False), np.random.default_rng(0))
+    blank = Diffusion().build(Sizes(3, 1, 2, False, False), ONE_FIT, np.random.default_rng(0))
     previous = GaussianDenoiser(**vars(blank))
     generator = np.random.default_rng(1)
     discount = jnp.asarray(discount, jnp.float32)
     normal = jnp.asarray(generator.standard_normal((number, 2)), jnp.float32)
     returns = REWARD + discount * (MEAN + STD * normal)
     uniforms = jnp.asarray(generator.uniform(0.01, 0.99, (number, 3)), jnp.float32)
-    law = previous.condition(jnp.zeros(4))
-    update = NextLaws(law[None], jnp.ones(1), REWARD, discount)
-    made = jax.vmap(lambda z, u: blank.disturbed(previous, update, z, law, u))(returns, uniforms)
+    context = previous.condition(jnp.zeros(4))
+    update = NextLaws(context[None], jnp.ones(1), REWARD, discount)
+    made = jax.vmap(lambda z, u: blank.disturbed(previous, update, z, context, u))(
+        returns, uniforms
+    )
     level = jnp.exp(made.log_level)[:, None]
     total = jnp.sqrt(1 + level**2)
     disturbed = made.scaled * total
@@ -54,7 +57,7 @@ def test_elsewhere_the_target_is_the_drawn_return(discount):
     assert np.allclose(clean, returns, atol=1e-4)
 
 
-class TwoPeaks(DiffusionModel):
+class TwoPeaks(DiffusionLaw):
     """The exact denoiser of 0.1 N(-2, 0.1²) + 0.9 N(1, 0.1²)."""
 
     def denoise(self, context, returns, level):
@@ -66,12 +69,12 @@ class TwoPeaks(DiffusionModel):
 
 
 def test_peaks_have_their_weights():
-    blank = Diffusion().build(Sizes(3, 1, 1, False, False), np.random.default_rng(0))
-    model = TwoPeaks(**vars(blank))
+    blank = Diffusion().build(Sizes(3, 1, 1, False, False), ONE_FIT, np.random.default_rng(0))
+    law = TwoPeaks(**vars(blank))
     n = 40_000
     uniforms = jnp.asarray(np.random.default_rng(1).uniform(1e-6, 1 - 1e-6, (n, 1)), jnp.float32)
-    context = model.condition(jnp.zeros(4))
-    drawn = np.asarray(jax.vmap(lambda u: model.draw(context, u))(uniforms))[:, 0]
+    context = law.condition(jnp.zeros(4))
+    drawn = np.asarray(jax.vmap(lambda u: law.draw(context, u))(uniforms))[:, 0]
     # 4 standard errors, and 0.001 for the scale at which sampling starts.
     assert abs((drawn < 0).mean() - 0.1) < 4 * np.sqrt(0.09 / n) + 0.001
     for peak, part in ((-2, drawn[drawn < 0]), (1, drawn[drawn > 0])):

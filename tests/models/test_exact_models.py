@@ -5,16 +5,16 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 import pytest
-from fle.models.linear_quadratic import LinearQuadraticModel
 from scipy import stats
 
 import fle
 from fle.errors import ModelError, SettingsError
+from fle.models.families.linear_quadratic import LinearQuadraticLaw
 from fle.tasks import LQR, random_policy, sparse_terminal
 
 SIZES = (1_000, 10_000, 100_000)
 SEEDS = range(3)
-TRAINING = fle.Training(held_out=0.01)
+RECIPE = fle.Recipe(held_out=0.01)
 
 SPARSE = sparse_terminal(3, 2, horizon=3, seed=0, laws=3)
 SPARSE_POLICY = random_policy(3, 2, seed=1)
@@ -39,9 +39,9 @@ def reward_mixture_error(n, seed):
     """Root mean square error of the mixture weights at step 0, over states, actions and laws."""
     data = sparse_data(n, seed)
     result = fle.evaluate(
-        data, SPARSE_POLICY, horizon=3, model=fle.RewardMixture(SPARSE_LAWS), training=TRAINING
+        data, SPARSE_POLICY, horizon=3, model=fle.RewardMixture(SPARSE_LAWS), recipe=RECIPE
     )
-    error = result.fits[-1].model.weights - SPARSE.exact_weights(SPARSE_POLICY)
+    error = result.fits[-1].law.weights - SPARSE.exact_weights(SPARSE_POLICY)
     return float(np.sqrt(np.mean(error**2)))
 
 
@@ -49,11 +49,10 @@ def linear_quadratic_error(n, seed):
     """Root mean square error of the mean return at step 0 over random probes."""
     data = fle.Dataset(**CART.offline_data(n, seed))
     spec = fle.LinearQuadratic(CART.noise_std)
-    result = fle.evaluate(data, CART.target_policy, horizon=5, model=spec, training=TRAINING)
+    result = fle.evaluate(data, CART.target_policy, horizon=5, model=spec, recipe=RECIPE)
     generator = np.random.default_rng(0)
     observations, actions = generator.uniform(-1, 1, (200, 2)), generator.uniform(-1, 1, (200, 1))
-    model = result.fits[-1].model
-    means = jax.vmap(model.mean)(result.encoder.inputs(observations, actions))
+    means = jax.vmap(result.fits[-1].law.mean)(result.encoder.inputs(observations, actions))
     return float(np.sqrt(np.mean((means - CART.true_mean(observations, actions, 0)) ** 2)))
 
 
@@ -82,10 +81,10 @@ def test_linear_quadratic_converges_at_the_parametric_rate():
     assert max(scaled) < 3 * min(scaled)
 
 
-def test_reward_mixture_recovers_the_law():
+def test_reward_mixture_recovers_the_distribution():
     data = sparse_data(100_000, seed=5)
     result = fle.evaluate(
-        data, SPARSE_POLICY, horizon=3, model=fle.RewardMixture(SPARSE_LAWS), training=TRAINING
+        data, SPARSE_POLICY, horizon=3, model=fle.RewardMixture(SPARSE_LAWS), recipe=RECIPE
     )
     points = np.linspace(-0.5, 1.5, 101)
     peak = 1 / (SPARSE.reward_laws.stds[0] * np.sqrt(2 * np.pi))
@@ -100,7 +99,7 @@ def test_reward_mixture_recovers_the_law():
 def test_linear_quadratic_recovers_mean_and_variance_at_every_step():
     data = fle.Dataset(**CART.offline_data(10_000, seed=5))
     spec = fle.LinearQuadratic(CART.noise_std)
-    result = fle.evaluate(data, CART.target_policy, horizon=5, model=spec, training=TRAINING)
+    result = fle.evaluate(data, CART.target_policy, horizon=5, model=spec, recipe=RECIPE)
     observation, action = np.array([0.5, -0.4]), np.array([0.3])
     for step in range(5):
         law = result.at(observation, action, step=step)
@@ -114,9 +113,7 @@ def test_linear_quadratic_recovers_mean_and_variance_at_every_step():
 def test_linear_quadratic_discounted():
     data = fle.Dataset(**CART.offline_data(10_000, seed=6))
     spec = fle.LinearQuadratic(CART.noise_std)
-    result = fle.evaluate(
-        data, CART.target_policy, gamma=0.8, model=spec, stages=40, training=TRAINING
-    )
+    result = fle.evaluate(data, CART.target_policy, gamma=0.8, model=spec, stages=40, recipe=RECIPE)
     observation, action = np.array([0.5, -0.4]), np.array([0.3])
     law = result.at(observation, action)
     truth = CART.discounted_mean(observation[None], action[None], 0.8)[0]
@@ -128,7 +125,7 @@ def test_linear_quadratic_discounted():
 TRACES = []
 
 
-class CountedModel(LinearQuadraticModel):
+class CountedLaw(LinearQuadraticLaw):
     """Notes each time its mean is traced: Python runs only then."""
 
     def mean(self, inputs):
@@ -138,8 +135,8 @@ class CountedModel(LinearQuadraticModel):
 
 @dataclass(frozen=True)
 class Counted(fle.LinearQuadratic):
-    def build(self, sizes, generator):
-        return CountedModel(**vars(super().build(sizes, generator)))
+    def build(self, sizes, recipe, generator):
+        return CountedLaw(**vars(super().build(sizes, recipe, generator)))
 
 
 def test_steps_with_unequal_numbers_of_rows_are_compiled_once():
@@ -150,12 +147,12 @@ def test_steps_with_unequal_numbers_of_rows_are_compiled_once():
     result = fle.evaluate(
         fle.Dataset(**columns), CART.target_policy, horizon=5, model=Counted(CART.noise_std)
     )
-    # Least squares, draws, and the density of rows kept aside.
-    assert len(TRACES) == 3
+    # Least squares, draws, and, for the held-out loss, next returns and the density of targets.
+    assert len(TRACES) == 4
     # Rows that only fill up count for nothing: the bound of the rate test at the 40 rows of the
     # last step, the fewest.
     probe = np.array([[0.5, -0.4]]), np.array([[0.3]])
-    mean = result.fits[-1].model.mean(result.encoder.inputs(*probe)[0])
+    mean = result.fits[-1].law.mean(result.encoder.inputs(*probe)[0])
     assert abs(mean - CART.true_mean(*probe, 0)[0]) < 5 * 0.2 * np.sqrt(6 / 40)
 
 

@@ -1,7 +1,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from model_outputs import build, transition, with_outputs
+from model_outputs import build, loss_of_row, prepared, transition, with_outputs
 from scipy import stats
 
 import fle
@@ -17,33 +17,33 @@ def test_target_moments_by_the_law_of_total_variance():
     # Action a has mean 2a (weights below) and std 0.5. With P(a=1) = 1/4 and P(a=-1) = 3/4 the next
     # return has mean -1 and variance 1/4 + E[(2a)²] - 1 = 1/4 + 4 - 1 = 3.25.
     weights = [[0.0, 0.0], [2.0, 0.0]]
-    model = with_outputs(build(fle.Gaussian(hidden=())), [0.0, softplus_inverse(0.5)], weights)
+    law = with_outputs(build(fle.Gaussian(hidden=())), [0.0, softplus_inverse(0.5)], weights)
     row = transition(0.3, 0.8, probabilities=(0.25, 0.75), next_actions=[1.0, -1.0])
-    target = model.prepare(model, row)
+    target = prepared(fle.Gaussian(), law, row)
     assert np.allclose(target.mean, 0.3 - 0.8, atol=1e-5)
     assert np.allclose(target.variance, 0.8**2 * 3.25, atol=1e-4)
 
 
 def test_terminated_target_is_the_reward_alone():
-    model = build(fle.Gaussian(hidden=()), returns=2)
-    target = model.prepare(model, transition([0.3, -1.0], 0.0))
+    law = build(fle.Gaussian(hidden=()), returns=2)
+    target = prepared(fle.Gaussian(), law, transition([0.3, -1.0], 0.0))
     assert np.allclose(target.mean, [0.3, -1.0])
     assert np.allclose(target.variance, 0)
 
 
 def test_log_prob_equals_scipy():
     outputs = [0.5, -1.0, softplus_inverse(0.3), softplus_inverse(2.0)]
-    model = with_outputs(build(fle.Gaussian(hidden=()), returns=2), outputs)
+    law = with_outputs(build(fle.Gaussian(hidden=()), returns=2), outputs)
     truth = stats.norm.logpdf([0.1, 0.7], [0.5, -1.0], [0.3, 2.0]).sum()
-    ours = model.log_prob(jnp.zeros(2), jnp.asarray([0.1, 0.7]))
+    ours = law.log_prob(jnp.zeros(2), jnp.asarray([0.1, 0.7]))
     assert float(ours) == pytest.approx(truth, rel=1e-4)
 
 
 def test_loss_is_the_expected_negative_log_likelihood():
     # N(0, 1) against a target of mean 1 and variance 2: E[(z² + log 2 pi)/2] = (1 + 2 + 1.8379)/2.
-    model = with_outputs(build(fle.Gaussian(hidden=())), [0.0, softplus_inverse(1.0)])
+    law = with_outputs(build(fle.Gaussian(hidden=())), [0.0, softplus_inverse(1.0)])
     row = transition(1.0, np.sqrt(2.0))
-    loss = model.loss(jnp.zeros(2), model.prepare(model, row))
+    loss = loss_of_row(fle.Gaussian(), law, prepared(fle.Gaussian(), law, row))
     assert float(loss) == pytest.approx((3 + np.log(2 * np.pi)) / 2, abs=1e-4)
 
 
@@ -74,8 +74,8 @@ def test_fixed_std_is_least_squares_fitted_q_evaluation():
         policy,
         horizon=4,
         model=fle.Gaussian(std=1.0, hidden=(32, 32)),
-        # No row is put aside but one, so that both see the same data.
-        training=fle.Training(
+        # No row is held out but one, so that both see the same data.
+        recipe=fle.Recipe(
             steps=1000, batch_size=250, weight_decay=0.0, held_out=1e-4, start="fresh"
         ),
     )

@@ -1,19 +1,24 @@
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fle.models.base import Sizes
-from model_outputs import build, with_outputs
+from model_outputs import build, loss_of_row, with_outputs
 from scipy import stats
 from scipy.special import logsumexp
 
 import fle
+from fle.models.law import Sizes
+from fle.recipe import TUNING, usual
 
 FLOOR = 0.01
+# As a mixture is fitted with a finite horizon.
+RECIPE = usual(repeats=1, rows=1000, coordinates=2, tuning=TUNING["gmm"])
 
 
-def gmm_with(weights, means, factors, beta=0.5):
+def gmm_with(weights, means, factors):
     """The mixture sum_k w_k N(mu_k, L_k L_k^T), set through the network's outputs."""
     weights, means, factors = (np.asarray(values, float) for values in (weights, means, factors))
     k, d = means.shape
@@ -21,13 +26,15 @@ def gmm_with(weights, means, factors, beta=0.5):
     below = factors[:, *np.tril_indices(d, -1)]
     location, spread = np.full(d, 0.3), np.full(d, -0.2)  # shared by all components
     outputs = [location, spread, np.log(weights) + 1.7, means - location, diagonal - spread, below]
-    model = build(fle.GMM(components=k, hidden=(), scale_floor=FLOOR, beta=beta), d)
-    return with_outputs(model, np.concatenate([part.reshape(-1) for part in outputs]))
+    law = build(fle.GMM(components=k, hidden=()), d, replace(RECIPE, scale_floor=FLOOR))
+    return with_outputs(law, np.concatenate([part.reshape(-1) for part in outputs]))
 
 
 @eqx.filter_jit
-def slopes_of_loss(model, target):
-    return jax.grad(lambda m: m.loss(jnp.zeros(2), target))(model)
+def gradient_of_loss(law, target, recipe=RECIPE):
+    """By the outputs of the network."""
+    gradients = jax.grad(lambda m: loss_of_row(fle.GMM(), m, target, recipe))(law)
+    return gradients.network.biases[-1]
 
 
 def random_mixture(k, d, seed):
@@ -40,23 +47,23 @@ def random_mixture(k, d, seed):
 @pytest.mark.parametrize("d", [1, 2, 3, 5])
 def test_log_prob_equals_scipy(d):
     weights, means, factors = random_mixture(3, d, seed=d)
-    model = gmm_with(weights, means, factors)
+    law = gmm_with(weights, means, factors)
     points = np.random.default_rng(10).normal(0, 1.5, (50, d))
     logs = [
         np.log(w) + stats.multivariate_normal(m, f @ f.T).logpdf(points)
         for w, m, f in zip(weights, means, factors, strict=True)
     ]
-    ours = jax.vmap(lambda z: model.log_prob(jnp.zeros(2), z))(jnp.asarray(points, jnp.float32))
+    ours = jax.vmap(lambda z: law.log_prob(jnp.zeros(2), z))(jnp.asarray(points, jnp.float32))
     assert np.allclose(ours, logsumexp(logs, axis=0), rtol=1e-3, atol=1e-3)
 
 
 def test_draws_have_the_covariance_of_the_mixture():
     weights, means, factors = random_mixture(2, 3, seed=0)
-    model = gmm_with(weights, means, factors)
+    law = gmm_with(weights, means, factors)
     n = 40_000
-    uniforms = np.random.default_rng(1).random((n, model.noise_size)).clip(1e-6, 1 - 1e-6)
-    law = model.condition(jnp.zeros(2))
-    draws = jax.jit(jax.vmap(lambda u: model.draw(law, u)))(jnp.asarray(uniforms, jnp.float32))
+    uniforms = np.random.default_rng(1).random((n, law.noise_size)).clip(1e-6, 1 - 1e-6)
+    mixture = law.condition(jnp.zeros(2))
+    draws = jax.jit(jax.vmap(lambda u: law.draw(mixture, u)))(jnp.asarray(uniforms, jnp.float32))
     mean = weights @ means
     # Law of total covariance: E[L L^T] + Cov[mu].
     covariance = np.einsum("k,kij,klj->il", weights, factors, factors)
@@ -71,79 +78,88 @@ def test_draws_have_the_covariance_of_the_mixture():
 def test_draw_is_the_inverse_distribution_function_by_hand():
     # Weights 1/4, 3/4 at means 0 and 10 with std 2: levels below 1/4 pick the first. The normal
     # quantile of 0.975 is 1.96.
-    model = gmm_with([0.25, 0.75], [[0.0], [10.0]], [[[2.0]], [[2.0]]])
-    law = model.condition(jnp.zeros(2))
-    assert float(model.draw(law, jnp.asarray([0.2, 0.975]))[0]) == pytest.approx(3.92, abs=1e-2)
-    assert float(model.draw(law, jnp.asarray([0.3, 0.5]))[0]) == pytest.approx(10.0, abs=1e-3)
+    law = gmm_with([0.25, 0.75], [[0.0], [10.0]], [[[2.0]], [[2.0]]])
+    mixture = law.condition(jnp.zeros(2))
+    assert float(law.draw(mixture, jnp.asarray([0.2, 0.975]))[0]) == pytest.approx(3.92, abs=1e-2)
+    assert float(law.draw(mixture, jnp.asarray([0.3, 0.5]))[0]) == pytest.approx(10.0, abs=1e-3)
 
 
 def test_a_component_is_never_narrower_than_the_floor():
-    model = build(fle.GMM(components=2, hidden=(), scale_floor=0.05))
+    law = build(fle.GMM(components=2, hidden=()), recipe=replace(RECIPE, scale_floor=0.05))
     # Outputs: location, spread, 2 logits, 2 offsets, 2 diagonals, nothing below.
-    model = with_outputs(model, [0, -100, 0, 0, 0, 0, 0, 0])
-    assert np.allclose(model.condition(jnp.zeros(2)).diagonal, 0.05)
+    law = with_outputs(law, [0, -100, 0, 0, 0, 0, 0, 0])
+    assert np.allclose(law.condition(jnp.zeros(2)).diagonal, 0.05)
 
 
 def test_a_fresh_mixture_is_roughly_standard_normal():
     # Ten means at the quantiles 0.05, 0.15, ... have variance 0.88; softplus(0) + 0.01 = 0.703
     # adds 0.49.
-    model = build(fle.GMM(components=10, hidden=()))
-    mixture = model.mixture(model.network(jnp.zeros(2)))
+    law = build(fle.GMM(components=10, hidden=()))
+    mixture = law.mixture(law.network(jnp.zeros(2)))
     assert float(jnp.mean(mixture.means[0])) == pytest.approx(0, abs=1e-5)
     variance = float(jnp.var(mixture.means[0]) + jnp.mean(mixture.diagonal[0] ** 2))
     assert variance == pytest.approx(0.88 + 0.49, abs=0.02)
 
 
 @pytest.mark.parametrize("spec", [fle.GMM(), fle.Gaussian()])
-@pytest.mark.parametrize("discounted", [False, True])
-def test_only_finite_horizons_have_a_trend(spec, discounted):
-    sizes = Sizes(3, 1, 2, False, False, discounted)
-    model = spec.build(sizes, np.random.default_rng(0))
+@pytest.mark.parametrize(("repeats", "trend"), [(1, True), (60, False)])
+def test_only_finite_horizons_have_a_trend(spec, repeats, trend):
+    recipe = usual(repeats=repeats, rows=1000, coordinates=4, tuning=spec.usual_tuning)
+    assert recipe.trend == trend
+    law = spec.build(Sizes(3, 1, 2, False, False), recipe, np.random.default_rng(0))
     # Two locations, four inputs.
-    assert model.network.slopes.size == (0 if discounted else 2 * 4)
+    assert law.network.linear.size == (2 * 4 if trend else 0)
 
 
 def test_the_loss_is_the_negative_log_likelihood():
-    model = gmm_with([0.8, 0.2], [[0.0], [3.0]], [[[0.5]], [[0.1]]])
+    law = gmm_with([0.8, 0.2], [[0.0], [3.0]], [[[0.5]], [[0.1]]])
     target = jnp.asarray([[0.2], [-1.0]])
-    logs = [model.log_prob(jnp.zeros(2), z) for z in target]
-    assert model.loss(jnp.zeros(2), target) == pytest.approx(-np.mean(logs), rel=1e-6)
+    logs = [law.log_prob(jnp.zeros(2), z) for z in target]
+    assert loss_of_row(fle.GMM(), law, target, RECIPE) == pytest.approx(-np.mean(logs), rel=1e-6)
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_loss_of_a_batch_is_the_likelihood_of_its_rows(d):
     generator = np.random.default_rng(d)
-    model = fle.GMM(components=3, hidden=(8,)).build(Sizes(2, 1, d, False, False), generator)
-    model = jax.tree.map(
-        lambda a: a + 0.3 * jnp.asarray(generator.standard_normal(a.shape), jnp.float32), model
+    spec = fle.GMM(components=3, hidden=(8,))
+    law = spec.build(Sizes(2, 1, d, False, False), RECIPE, generator)
+    law = jax.tree.map(
+        lambda a: a + 0.3 * jnp.asarray(generator.standard_normal(a.shape), jnp.float32), law
     )
     inputs, targets = (
         jnp.asarray(generator.standard_normal(shape), jnp.float32) for shape in ((5, 3), (5, 4, d))
     )
 
     @eqx.filter_jit
-    def both(model):
-        logs = jax.vmap(lambda x, zs: jax.vmap(lambda z: model.log_prob(x, z))(zs))(inputs, targets)
-        return logs, model.batch_loss(inputs, targets)
+    def both(law):
+        logs = jax.vmap(lambda x, zs: jax.vmap(lambda z: law.log_prob(x, z))(zs))(inputs, targets)
+        return logs, spec.objective(RECIPE).loss(law, inputs, targets)
 
-    logs, loss = (np.asarray(values) for values in both(model))
+    logs, loss = (np.asarray(values) for values in both(law))
     assert np.ptp(logs) > 0.1
     assert loss == pytest.approx(-np.mean(logs), rel=1e-5)
 
 
-def test_slopes_by_means_are_as_steep_as_their_noise():
-    # Where one component explains all, the slope of -log N(z; m, s²) by m is (m - z)/s².
-    for beta, slope in ((0.0, 100.0), (0.5, 10.0), (1.0, 1.0)):
-        model = gmm_with([1.0], [[1.0]], [[[0.1]]], beta)
-        slopes = slopes_of_loss(model, jnp.zeros((1, 1)))
-        assert slopes.network.biases[-1][3] == pytest.approx(slope, rel=2e-3)
+def test_gradients_by_means_are_as_steep_as_their_noise():
+    # Where one component explains all, the gradient of -log N(z; m, s²) by m is (m - z)/s².
+    law = gmm_with([1.0], [[1.0]], [[[0.1]]])
+    for beta, gradient in ((0.0, 100.0), (0.5, 10.0), (1.0, 1.0)):
+        recipe = replace(RECIPE, component_prior=0.0, beta=beta)
+        outputs = gradient_of_loss(law, jnp.zeros((1, 1)), recipe)
+        assert outputs[3] == pytest.approx(gradient, rel=2e-3)
+
+
+def test_the_gradient_of_the_density_is_its_own():
+    # What is done for training has no part in the density: (z - m)/s² = -100 at z = 0.
+    law = gmm_with([1.0], [[1.0]], [[[0.1]]])
+    gradients = jax.grad(lambda m: m.log_prob(jnp.zeros(2), jnp.zeros(1)))(law)
+    assert gradients.network.biases[-1][3] == pytest.approx(-100.0, rel=2e-3)
 
 
 def test_a_component_without_returns_comes_back():
-    model = gmm_with([1 - 1e-9, 1e-9], [[0.0], [30.0]], [[[1.0]], [[0.02]]])
-    slope = slopes_of_loss(model, jnp.asarray([[-1.0], [1.0]]))
-    bias = slope.network.biases[-1]
+    law = gmm_with([1 - 1e-9, 1e-9], [[0.0], [30.0]], [[[1.0]], [[0.02]]])
+    outputs = gradient_of_loss(law, jnp.asarray([[-1.0], [1.0]]))
     # Outputs: location, spread, two logits, two offsets, two scales; the second is far and narrow.
-    assert bias[3] < 0
-    assert bias[5] > 0
-    assert bias[7] < 0
+    assert outputs[3] < 0
+    assert outputs[5] > 0
+    assert outputs[7] < 0

@@ -1,15 +1,16 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from model_outputs import build, with_outputs
+from model_outputs import build, loss_of_row, prepared, transition, with_outputs
 
 import fle
+from fle.recipe import ONE_FIT
 
 
 def histogram_with(mass):
     mass = np.asarray(mass)
-    model = build(fle.Histogram(bins=mass.shape[0], hidden=()), mass.ndim)
-    return with_outputs(model, np.log(mass).reshape(-1) + 0.7)
+    law = build(fle.Histogram(bins=mass.shape[0], hidden=()), mass.ndim)
+    return with_outputs(law, np.log(mass).reshape(-1) + 0.7)
 
 
 @pytest.mark.parametrize(
@@ -18,39 +19,42 @@ def histogram_with(mass):
     [(-0.9, 0.2), (-0.5, 0.4), (-0.01, 0.4), (0.3, 0.6), (0.99, 0.8)],
 )
 def test_density_in_one_dimension_by_hand(z, density):
-    model = histogram_with([0.1, 0.2, 0.3, 0.4])
-    log_prob = model.log_prob(jnp.zeros(2), jnp.asarray([z]))
+    law = histogram_with([0.1, 0.2, 0.3, 0.4])
+    log_prob = law.log_prob(jnp.zeros(2), jnp.asarray([z]))
     assert float(jnp.exp(log_prob)) == pytest.approx(density, rel=1e-4)
 
 
 def test_density_in_two_dimensions_by_hand():
     # Cells of area 1; the first coordinate picks the row.
-    model = histogram_with([[0.1, 0.2], [0.3, 0.4]])
+    law = histogram_with([[0.1, 0.2], [0.3, 0.4]])
     for z, density in {
         (-0.5, -0.5): 0.1,
         (-0.5, 0.5): 0.2,
         (0.5, -0.5): 0.3,
         (0.5, 0.5): 0.4,
     }.items():
-        log_prob = model.log_prob(jnp.zeros(2), jnp.asarray(z))
+        log_prob = law.log_prob(jnp.zeros(2), jnp.asarray(z))
         assert float(jnp.exp(log_prob)) == pytest.approx(density, rel=1e-4)
 
 
 def test_draws_lie_in_the_picked_cell():
-    model = histogram_with([[0.1, 0.2], [0.3, 0.4]])
-    law = model.condition(jnp.zeros(2))
+    law = histogram_with([[0.1, 0.2], [0.3, 0.4]])
+    cumulative = law.condition(jnp.zeros(2))
     # Level 0.5 lies in the third cell (0.3 to 0.6): first coordinate above 0, second below.
     # A quarter of the way along the first, half along the second.
-    assert np.allclose(model.draw(law, jnp.asarray([0.5, 0.25, 0.5])), [0.25, -0.5], atol=1e-6)
+    assert np.allclose(law.draw(cumulative, jnp.asarray([0.5, 0.25, 0.5])), [0.25, -0.5], atol=1e-6)
 
 
 def test_density_vanishes_outside_the_range():
     # The cells hold all of the mass, so that nothing is left for the rest of the line.
-    model = histogram_with([0.1, 0.2, 0.3, 0.4])
-    assert float(model.log_prob(jnp.zeros(2), jnp.asarray([7.0]))) == -np.inf
+    law = histogram_with([0.1, 0.2, 0.3, 0.4])
+    assert float(law.log_prob(jnp.zeros(2), jnp.asarray([7.0]))) == -np.inf
 
 
 def test_training_counts_a_target_outside_the_range_for_the_edge_cell():
-    model = histogram_with([0.1, 0.2, 0.3, 0.4])
-    outside = model.loss(jnp.zeros(2), jnp.asarray([[7.0]]))
+    law = histogram_with([0.1, 0.2, 0.3, 0.4])
+    objective, row = fle.Histogram().objective(ONE_FIT), transition(7.0, 0.0)
+    uniforms = jnp.full(objective.target_noise_size(law), 0.5)
+    target = objective.target(law, law, prepared(fle.Histogram(), law, row), uniforms, 1)
+    outside = loss_of_row(fle.Histogram(), law, target)
     assert float(outside) == pytest.approx(-np.log(0.8), rel=1e-4)

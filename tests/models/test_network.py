@@ -13,13 +13,13 @@ def network(trends):
     return Network(2, (4,), np.array([1.0, 2.0, 3.0]), np.random.default_rng(0), trends=trends)
 
 
-def with_trend(model, slopes, curvatures, gates):
+def with_trend(model, linear, quadratic, gates):
     return eqx.tree_at(
-        lambda m: (m.slopes, m.curvatures, m.gates),
+        lambda m: (m.linear, m.quadratic, m.gates),
         model,
         (
-            jnp.asarray([slopes], jnp.float32),
-            jnp.asarray(curvatures, jnp.float32),
+            jnp.asarray([linear], jnp.float32),
+            jnp.asarray(quadratic, jnp.float32),
             jnp.asarray([gates], jnp.float32),
         ),
     )
@@ -57,8 +57,8 @@ def test_a_fresh_network_says_its_bias():
 def test_columns_are_the_outputs_of_each_row(hidden, trends):
     generator = np.random.default_rng(1)
     model = Network(2, hidden, np.array([1.0, 2.0, 3.0]), generator, trends=trends)
-    slopes, curvatures = (generator.standard_normal((n, 2 * trends)) for n in (1, 2))
-    model = with_trend(model, slopes[0], curvatures, [0.5, 2.0])
+    linear, quadratic = (generator.standard_normal((n, 2 * trends)) for n in (1, 2))
+    model = with_trend(model, linear[0], quadratic, [0.5, 2.0])
     inputs = jnp.asarray(3 * generator.standard_normal((7, 2)), jnp.float32)
     each = np.stack([model(row) for row in inputs], axis=1)
     assert np.ptp(each, axis=1).min() > 0.01

@@ -2,11 +2,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fle.models.quantile import WeightedPoints, pairwise_huber
-from model_outputs import build, transition, with_outputs
+from model_outputs import build, loss_of_row, prepared, transition, with_outputs
 
 import fle
 from fle.errors import ModelError
+from fle.models.families.quantile import WeightedPoints, pairwise_huber
 
 
 def test_huber_loss_by_hand():
@@ -15,9 +15,10 @@ def test_huber_loss_by_hand():
     #   1/4 (0.4 * 0.125 + 0.6 * 2.5) = 0.3875
     # Errors of point 2: -1.5 (outside, 1.0, below: tilt 1/4) and 1 (the edge, 0.5, tilt 3/4).
     #   0.4 * 1/4 * 1.0 + 0.6 * 3/4 * 0.5 = 0.325
-    model = with_outputs(build(fle.Quantile(quantiles=2, huber=1.0, hidden=())), [0.0, 2.0])
+    spec = fle.Quantile(quantiles=2, huber=1.0, hidden=())
+    law = with_outputs(build(spec), [0.0, 2.0])
     target = WeightedPoints(jnp.asarray([0.5, 3.0]), jnp.asarray([0.4, 0.6]))
-    assert float(model.loss(jnp.zeros(2), target)) == pytest.approx(0.3875 + 0.325, rel=1e-5)
+    assert float(loss_of_row(spec, law, target)) == pytest.approx(0.3875 + 0.325, rel=1e-5)
 
 
 def test_derivative_is_that_of_the_loss_written_out():
@@ -40,19 +41,19 @@ def test_derivative_is_that_of_the_loss_written_out():
 
 def test_target_holds_all_moved_points_of_all_actions():
     # Action a moves both points by a.
-    model = build(fle.Quantile(quantiles=2, hidden=()))
-    model = with_outputs(model, [0.0, 2.0], [[0.0, 0.0], [1.0, 1.0]])
+    spec = fle.Quantile(quantiles=2, hidden=())
+    law = with_outputs(build(spec), [0.0, 2.0], [[0.0, 0.0], [1.0, 1.0]])
     row = transition(0.5, 0.1, probabilities=(0.25, 0.75), next_actions=[10.0, 20.0])
-    target = model.prepare(model, row)
+    target = prepared(spec, law, row)
     assert np.allclose(target.points, [1.5, 1.7, 2.5, 2.7], atol=1e-5)
     assert np.allclose(target.weights, [0.125, 0.125, 0.375, 0.375])
 
 
 def test_draws_are_the_points_in_equal_shares():
-    model = with_outputs(build(fle.Quantile(quantiles=4, hidden=())), [1.0, 2.0, 3.0, 4.0])
-    law = model.condition(jnp.zeros(2))
+    law = with_outputs(build(fle.Quantile(quantiles=4, hidden=())), [1.0, 2.0, 3.0, 4.0])
+    points = law.condition(jnp.zeros(2))
     levels = [0.0, 0.2, 0.3, 0.6, 0.76, 1 - 2**-24]
-    draws = [float(model.draw(law, jnp.asarray([level]))[0]) for level in levels]
+    draws = [float(law.draw(points, jnp.asarray([level]))[0]) for level in levels]
     assert draws == [1.0, 1.0, 2.0, 3.0, 4.0, 4.0]
 
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from fle.paper.lock_runs import counts, packed
+from fle.paper.lock_tables import SHORT_STEPS, published
 from fle.paper.presets import Key, setting_of
-from fle.paper.published import SHORT_STEPS, published
-from fle.paper.runs import counts, packed
 
 
 def made_up_run(key, setting=None, progress=None, *, tv=None, w1=None, seconds=10.0):

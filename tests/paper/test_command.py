@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from sample_runs import made_up_run
 
-from fle.paper import command, figures, runs, studies
-from fle.paper.bar import RunsBar
+from fle.files import read_json, write_json
+from fle.paper import command, figures, lock_runs, studies, theory
+from fle.paper.command import RunsBar
 from fle.paper.figures import png_image
-from fle.paper.study import Study
+from fle.paper.studies import Study
 
 
 def reproduce(*arguments):
@@ -38,8 +39,8 @@ def performed(monkeypatch):
         made.append(key)
         return made_up_run(key, setting)
 
-    monkeypatch.setattr(runs, "perform", perform)
-    monkeypatch.setitem(studies.STUDIES, "lqr", made_up_study)
+    monkeypatch.setattr(lock_runs, "perform", perform)
+    monkeypatch.setitem(theory.STUDIES, "lqr", made_up_study)
     return made
 
 
@@ -77,7 +78,7 @@ def test_everything_is_written_and_nothing_is_made_twice(performed, tmp_path, ca
 
 
 def test_an_interrupted_reproduction_goes_on(performed, tmp_path, monkeypatch, capsys):
-    counting = runs.perform
+    counting = lock_runs.perform
 
     def interrupted(key, setting, progress):
         if len(performed) == 2:
@@ -85,11 +86,11 @@ def test_an_interrupted_reproduction_goes_on(performed, tmp_path, monkeypatch, c
         return counting(key, setting, progress)
 
     arguments = ("2d", "--quick", "--jobs", "1", "--out", str(tmp_path))
-    monkeypatch.setattr(runs, "perform", interrupted)
+    monkeypatch.setattr(lock_runs, "perform", interrupted)
     assert reproduce(*arguments) == command.INTERRUPTED
     assert "goes on" in capsys.readouterr().err
     before = list(performed)
-    monkeypatch.setattr(runs, "perform", counting)
+    monkeypatch.setattr(lock_runs, "perform", counting)
     assert reproduce(*arguments) == 0
     assert performed[:2] == before
     assert len(set(performed)) == len(performed) == 5
@@ -111,7 +112,7 @@ def test_runs_are_made_at_the_same_time_and_stop_together(performed, tmp_path, m
             progress.advance(stage, 0.0)
         raise AssertionError("not stopped")
 
-    monkeypatch.setattr(runs, "perform", interrupted)
+    monkeypatch.setattr(lock_runs, "perform", interrupted)
     arguments = ("2d", "--quick", "--jobs", "2", "--out", str(tmp_path))
     assert reproduce(*arguments) == command.INTERRUPTED
     assert len(begun) == 2
@@ -170,13 +171,13 @@ def test_png_holds_the_shares_as_opacity():
 
 def test_a_study_survives_its_file(tmp_path):
     path = tmp_path / "study.json"
-    assert not studies.is_kept(path, quick=True)
-    plan = studies.plan(quick=True)
-    study = made_up_study(plan["sizes"], plan["seeds"])
-    studies.write_json(path, studies.as_plain(study, plan))
-    assert studies.is_kept(path, quick=True)
-    assert not studies.is_kept(path, quick=False)
-    again = studies.from_plain(studies.read_json(path))
+    assert not theory.is_kept(path, quick=True)
+    settings = theory.settings_of_studies(quick=True)
+    study = made_up_study(settings["sizes"], settings["seeds"])
+    write_json(path, studies.as_plain(study, settings))
+    assert theory.is_kept(path, quick=True)
+    assert not theory.is_kept(path, quick=False)
+    again = studies.from_plain(read_json(path))
     assert np.array_equal(again.errors, study.errors)
     assert again.slope == study.slope
     table = studies.table(again)

@@ -1,11 +1,9 @@
-import sys
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import fle
-from fle.models import Sizes
+from fle.models.law import Sizes
 from fle.paper.presets import METHODS, keys_of, setting_of, task_of
 
 SIZES = {"1d": Sizes(30, 2, 1, False, True), "2d": Sizes(30, 2, 2, False, True)}
@@ -26,28 +24,32 @@ def paper(experiment, method):
     return setting_of(experiment, method, "paper", quick=False)
 
 
+def built(setting, experiment):
+    sizes = SIZES[experiment.removesuffix("-w1")]
+    return setting.model.build(sizes, setting.resolved, np.random.default_rng(0))
+
+
 @pytest.mark.parametrize(("experiment", "method"), PUBLISHED)
 def test_paper_preset_has_the_published_training(experiment, method):
-    training = paper(experiment, method).training
+    recipe = paper(experiment, method).resolved
     steps, rate = PUBLISHED[experiment, method]
-    assert (training.steps, training.batch_size, training.draws) == (steps, 500, 1)
-    assert np.allclose(training.learning_rates(3, 20), rate)
+    assert (recipe.steps, recipe.batch_size, recipe.draws) == (steps, 500, 1)
+    assert np.allclose(recipe.learning_rates(3, 20), rate)
     # The model is what the last step left: weight 1 there.
-    assert training.average_rates()[-1] == 1
+    assert recipe.average_rates()[-1] == 1
+    assert (recipe.start, recipe.weight_decay, recipe.trend) == ("fresh", 0.0, False)
+    assert (recipe.component_prior, recipe.beta) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(("experiment", "method"), PUBLISHED)
 def test_paper_preset_has_the_published_network(experiment, method):
-    model = paper(experiment, method).model.build(
-        SIZES[experiment.removesuffix("-w1")], np.random.default_rng(0)
-    )
-    hidden = [weight.shape[1] for weight in model.network.weights[:-1]]
+    law = built(paper(experiment, method), experiment)
+    hidden = [weight.shape[1] for weight in law.network.weights[:-1]]
     assert hidden == ([256, 256] if method == "diffusion" else [32])
 
 
 def test_a_plain_network_is_a_relu_perceptron():
-    model = paper("1d", "categorical").model.build(SIZES["1d"], np.random.default_rng(0))
-    network = model.network
+    network = built(paper("1d", "categorical"), "1d").network
     inputs = np.random.default_rng(1).normal(size=32).astype(np.float32)
     hidden = np.maximum(inputs @ np.asarray(network.weights[0]) + np.asarray(network.biases[0]), 0)
     expected = hidden @ np.asarray(network.weights[1]) + np.asarray(network.biases[1])
@@ -56,30 +58,34 @@ def test_a_plain_network_is_a_relu_perceptron():
 
 @pytest.mark.parametrize(("experiment", "atoms", "limit"), [("1d", 100, 1.5), ("2d", 30, 4.0)])
 def test_categorical_range_is_that_of_the_paper(experiment, atoms, limit):
-    spec = paper(experiment, "categorical").model
+    setting = paper(experiment, "categorical")
     d = SIZES[experiment].returns
-    centre, scale = spec.frame(np.random.default_rng(0).normal(size=(10, d)))
+    centre, scale = setting.model.frame(np.random.default_rng(0).normal(size=(10, d)))
     assert np.all(centre == 0)
     assert np.all(scale == limit)
-    assert spec.build(SIZES[experiment], np.random.default_rng(0)).atoms == atoms
+    assert built(setting, experiment).atoms == atoms
 
 
-class Stopped(Exception):  # noqa: N818
-    """Carries the training that a fit was about to use."""
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("pair", METHODS)
+def test_a_setting_knows_the_recipe_that_evaluate_will_use(pair, quick):
+    experiment, preset = pair
+    dim = SIZES[experiment.removesuffix("-w1")].returns
+    task = fle.tasks.CombinationLock(horizon=1, reward_dim=dim)
+    data = fle.Dataset(**task.offline_data(1_000, seed=0))
+    for method in METHODS[pair]:
+        setting = setting_of(experiment, method, preset, quick=quick)
+        planned = fle.plan(
+            data, task.target_policy, horizon=1, model=setting.model, recipe=setting.recipe
+        )
+        assert planned.recipe == setting.resolved
 
 
 @pytest.mark.parametrize("method", METHODS["2d", "ours"])
-def test_ours_is_what_evaluate_does_by_default(method, monkeypatch):
-    def stop(spec, encoder, rows, weights, probe, training, seed):
-        raise Stopped(training)
-
-    monkeypatch.setattr(sys.modules["fle.fitting.evaluate"], "BellmanLoop", stop)
-    task = fle.tasks.CombinationLock(horizon=1, reward_dim=2)
-    data = fle.Dataset(**task.offline_data(1_000, seed=0))
+def test_ours_is_what_evaluate_does_by_default(method):
     setting = setting_of("2d", method, "ours", quick=False)
-    with pytest.raises(Stopped) as stopped:
-        fle.evaluate(data, task.target_policy, horizon=1, model=setting.model)
-    assert stopped.value.args == (setting.training,)
+    assert setting.model == fle.models.family(method)()
+    assert setting.recipe == fle.Recipe()
 
 
 @pytest.mark.parametrize("pair", METHODS)
@@ -90,8 +96,7 @@ def test_every_setting_can_be_built_and_written(pair):
         plain = setting.as_plain()
         assert plain["rows"] < setting_of(experiment, method, preset, quick=False).rows
         assert "a " not in [str(value)[:2] for value in plain["model"].values()]
-        built = setting.model.build(SIZES[experiment.removesuffix("-w1")], np.random.default_rng(0))
-        assert built.noise_size >= 1
+        assert built(setting, experiment).noise_size >= 1
 
 
 def test_seeds_of_the_slow_diffusion_are_limited():

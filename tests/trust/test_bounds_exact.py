@@ -5,8 +5,8 @@ import pytest
 from scipy import stats
 
 from fle.errors import SettingsError
-from fle.paper import exact, lattice
-from fle.paper.study import Study
+from fle.paper import exact
+from fle.paper.studies import Study
 from fle.returns import total_variation, wasserstein
 from fle.tasks import LQR, draw_categorical, random_mdp, random_policy, sparse_terminal
 
@@ -119,19 +119,19 @@ def test_true_forms_have_no_bellman_error():
 
 
 def test_lattice_updates_give_the_exact_law():
-    truth = lattice.true_outcomes(MDP)
-    laws = lattice.start_laws(truth)
+    truth = exact.true_outcomes(MDP)
+    laws = exact.start_laws(truth)
     for stage in range(1, 5):
-        laws = lattice.update(truth, POLICY, laws, stage=stage, discount="none")
+        laws = exact.lattice_update(truth, POLICY, laws, stage=stage, discount="none")
     assert laws == pytest.approx(MDP.exact_pmf(POLICY)[1])
 
 
 def test_half_discounted_updates_have_the_exact_moments():
-    truth = lattice.true_outcomes(MDP)
-    laws = lattice.start_laws(truth)
+    truth = exact.true_outcomes(MDP)
+    laws = exact.start_laws(truth)
     for stage in range(1, 15):
-        laws = lattice.update(truth, POLICY, laws, stage=stage, discount="half")
-    returns = np.arange(laws.shape[-1]) * lattice.spacing(14, "half")
+        laws = exact.lattice_update(truth, POLICY, laws, stage=stage, discount="half")
+    returns = np.arange(laws.shape[-1]) * exact.spacing(14, "half")
     mean, variance = MDP.discounted_moments(POLICY, 0.5)
     # At most 6 * 2^-14 of a return is left out, and twice that times the return of its square.
     assert laws @ returns == pytest.approx(mean, abs=6 * 2**-14)
@@ -139,15 +139,15 @@ def test_half_discounted_updates_have_the_exact_moments():
 
 
 def test_logged_outcomes_are_frequencies():
-    truth = lattice.true_outcomes(MDP)
+    truth = exact.true_outcomes(MDP)
     generators = [np.random.default_rng(seed) for seed in range(3)]
-    logged = lattice.logged_outcomes(truth, np.full((3, 2), 1 / 6), 60_000, generators)
+    logged = exact.logged_outcomes(truth, np.full((3, 2), 1 / 6), 60_000, generators)
     assert logged.probabilities.shape == (3, *truth.probabilities.shape)
     assert logged.probabilities.sum(axis=(-2, -1)) == pytest.approx(1)
     # About 10,000 rows a pair; 5 standard deviations of a share.
     assert np.abs(logged.probabilities - truth.probabilities).max() < 5 * np.sqrt(0.25 / 9_500)
     assert not np.array_equal(logged.probabilities[0], logged.probabilities[1])
-    none = lattice.logged_outcomes(truth, np.eye(3)[:, :2] / 2, 100, generators[:1])
+    none = exact.logged_outcomes(truth, np.eye(3)[:, :2] / 2, 100, generators[:1])
     assert none.probabilities[0, 2, 0] == pytest.approx(1 / 12)
 
 
@@ -155,7 +155,7 @@ def test_logged_outcomes_are_frequencies():
 def test_lattice_wasserstein_against_samples(order):
     generator = np.random.default_rng(4)
     counts = generator.multinomial(40, np.full(7, 1 / 7), size=(2, 5))
-    ours = lattice.lattice_wasserstein(counts[0] / 40, counts[1] / 40, 0.5, order)
+    ours = exact.lattice_wasserstein(counts[0] / 40, counts[1] / 40, 0.5, order)
     for row in range(5):
         first, second = (np.repeat(0.5 * np.arange(7), side[row]) for side in counts)
         assert ours[row] == pytest.approx(wasserstein(first, second, order=order))
@@ -163,15 +163,15 @@ def test_lattice_wasserstein_against_samples(order):
 
 def test_refined_laws_have_the_same_returns():
     law = np.array([0.2, 0.5, 0.3])
-    fine = lattice.refined(law, 3, 5)
-    assert fine @ np.arange(fine.size) * lattice.spacing(5, "half") == pytest.approx(
-        law @ np.arange(3) * lattice.spacing(3, "half")
+    fine = exact.refined(law, 3, 5)
+    assert fine @ np.arange(fine.size) * exact.spacing(5, "half") == pytest.approx(
+        law @ np.arange(3) * exact.spacing(3, "half")
     )
 
 
 def test_negative_rewards_have_no_lattice():
-    with pytest.raises(SettingsError, match="must not be negative"):
-        lattice.true_outcomes(random_mdp(2, 2, seed=0))
+    with pytest.raises(SettingsError, match="at least 0, got -1"):
+        exact.true_outcomes(random_mdp(2, 2, seed=0))
 
 
 def test_a_study_of_a_known_power_law():

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 import fle
-from fle.paper import exact, lattice, theory
+from fle.paper import exact, theory
 from fle.tasks import LQR, random_mdp, random_policy, sparse_terminal, uniform_policy
 from fle.trust import bounds
 
@@ -106,16 +106,17 @@ def test_the_contraction_lemma():
     for trial in range(100):
         mdp = random_mdp(3, 2, seed=trial, reward_values=(0, 1), termination=0.1)
         policy = random_policy(3, 2, seed=trial + 1)
-        truth = lattice.true_outcomes(mdp)
+        truth = exact.true_outcomes(mdp)
         first, second = generator.dirichlet(np.full(9, 0.3), size=(2, 3, 2))
         occupancy = exact.discounted_occupancy(mdp, policy, 0.5)
         # Stage 4 of the half-discounted lattice: spacing 1/8 becomes what 1/4 was.
         after = [
-            lattice.update(truth, policy, f, stage=4, discount="half") for f in (first, second)
+            exact.lattice_update(truth, policy, f, stage=4, discount="half")
+            for f in (first, second)
         ]
         for order in (1.0, 2.0):
-            gaps = lattice.lattice_wasserstein(first, second, 1 / 4, order)
-            left = lattice.lattice_wasserstein(*after, 1 / 8, order)
+            gaps = exact.lattice_wasserstein(first, second, 1 / 4, order)
+            left = exact.lattice_wasserstein(*after, 1 / 8, order)
             before, now = (
                 np.sum(occupancy * gap ** (2 * order)) ** (1 / (2 * order)) for gap in (gaps, left)
             )
@@ -130,7 +131,7 @@ def test_the_theorem_holds_for_a_fit_of_fle_evaluate():
     coverage = bounds.density_ratio(exact.step_occupancies(task, policy), data)
     rows = fle.Dataset(**task.offline_data(900, 0, behaviour=behaviour))
     result = fle.evaluate(rows, policy, horizon=3, model=fle.RewardMixture(laws))
-    weights = np.stack([np.asarray(fit.model.weights, float) for fit in result.fits[::-1]])
+    weights = np.stack([np.asarray(fit.law.weights, float) for fit in result.fits[::-1]])
     zetas = exact.mixture_zetas(task, policy, weights, data)
     start = task.initial[:, None] * policy
     estimate = np.einsum("sa,sak->k", start, weights[0])

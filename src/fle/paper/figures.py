@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fle.files import make_directory, write_atomically
+from fle.paper.lock_runs import FIGURE_BINS, FIGURE_LIMIT, true_counts, unpacked
+from fle.paper.lock_tables import SHORT_STEPS
 from fle.paper.presets import ALL_METHODS, ROWS, task_of
-from fle.paper.published import SHORT_STEPS
-from fle.paper.runs import FIGURE_BINS, FIGURE_LIMIT, true_counts, unpacked
-from fle.paper.study import Study
-from fle.report.style import IMAGE, altair_or_error, specification
+from fle.paper.studies import Study
+from fle.report.style import IMAGE, altair_or_error, rendered, specification
 
 PANEL_WIDTH, PANEL_HEIGHT = 190, 90
 RING_SIZE = 150
@@ -131,16 +131,11 @@ def study_figure(study: Study) -> Figure:
 
 def write_figures(figures: dict[str, Figure], directory: Path) -> None:
     """Every figure as PNG and SVG."""
-    import vl_convert
-
     if figures:
         make_directory(directory)
     for name, figure in figures.items():
-        opaque = {**figure, "background": "white"}
-        png = vl_convert.vegalite_to_png(opaque, scale=2)
-        write_atomically(directory / f"{name}.png", png)
-        svg = vl_convert.vegalite_to_svg(opaque)
-        write_atomically(directory / f"{name}.svg", svg.encode("utf-8"))
+        for suffix in (".png", ".svg"):
+            write_atomically(directory / f"{name}{suffix}", rendered(figure, suffix))
 
 
 def png_image(shares: NDArray[np.float64], colour: tuple[int, int, int]) -> bytes:

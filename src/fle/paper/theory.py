@@ -1,6 +1,7 @@
 """The paper's theory, simulated: exact fits, exact C and ζ, error against rows, and the bounds."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -8,34 +9,34 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from fle.models import LinearQuadratic, RewardMixture
-from fle.models.base import Sizes, Transition
-from fle.models.reward_mixture import RewardMixtureModel
+from fle import LinearQuadratic, RewardMixture
+from fle.files import read_json, write_json
+from fle.models.law import Sizes
+from fle.models.objectives import Transition
 from fle.paper.exact import (
+    Discount,
     discounted_occupancy,
     evaluate_form,
+    lattice_total_variation,
+    lattice_update,
+    lattice_wasserstein,
+    logged_outcomes,
     lqr_condition_number,
     lqr_zetas,
     mixture_total_variation,
     mixture_zetas,
     policy_nodes,
     quadratic_form,
-    step_occupancies,
-    true_form,
-)
-from fle.paper.lattice import (
-    Discount,
-    lattice_total_variation,
-    lattice_wasserstein,
-    logged_outcomes,
     refined,
     same_length,
     spacing,
     start_laws,
+    step_occupancies,
+    true_form,
     true_outcomes,
-    update,
 )
-from fle.paper.study import Study
+from fle.paper.studies import Study, as_plain
+from fle.recipe import ONE_FIT
 from fle.returns import cvar
 from fle.tasks import (
     LQR,
@@ -51,6 +52,7 @@ from fle.trust import bounds
 FloatArray = NDArray[np.float64]
 
 SIZES = (3_000, 12_000, 48_000, 192_000)
+QUICK_SIZES = SIZES[:3]
 SEEDS = range(40)
 DELTA = 0.1
 # Half-discounted updates after which the truth is known to 2^-15 of a return.
@@ -67,7 +69,7 @@ def tabular_study(sizes: Sequence[int] = SIZES, seeds: Sequence[int] = SEEDS) ->
     states, actions = policy.shape
     data = np.full(policy.shape, 1 / policy.size)
     coverage = bounds.density_ratio(step_occupancies(task, policy), data)
-    truth, model = task.policy_weights(policy), sparse_model(task)
+    truth, spec = task.policy_weights(policy), sparse_spec(task)
     errors, theorem, corollary = _tables(3, sizes, seeds)
     for i, n in enumerate(sizes):
         brackets = bounds.tabular_log_brackets_by_integral(
@@ -75,7 +77,7 @@ def tabular_study(sizes: Sequence[int] = SIZES, seeds: Sequence[int] = SEEDS) ->
         )
         corollary[i] = bounds.bracketing_bound(n, task.horizon, brackets, DELTA, coverage)
         for j, seed in enumerate(seeds):
-            weights = fit_sparse(model, task, policy, n // task.horizon, seed)
+            weights = fit_sparse(spec, task, policy, n // task.horizon, seed)
             estimate = np.einsum("s,sa,sak->k", task.initial, policy, weights[0])
             errors[i, j] = mixture_total_variation(task.reward_laws, estimate, truth)
             zetas = mixture_zetas(task, policy, weights, data)
@@ -84,27 +86,25 @@ def tabular_study(sizes: Sequence[int] = SIZES, seeds: Sequence[int] = SEEDS) ->
     return Study("tabular", "total variation", np.array(sizes), errors, both, coverage)
 
 
-def sparse_model(task: SparseTerminalMDP) -> RewardMixtureModel:
-    """Where every fit starts; to be made once a task, as fits are compiled for its very laws."""
-    laws = tuple(stats.norm(m, s) for m, s in zip(*task.reward_laws, strict=True))
-    sizes = Sizes(task.number_of_states, task.number_of_actions, 1, True, True)
-    return RewardMixture(laws).build(sizes, _unused())
+def sparse_spec(task: SparseTerminalMDP) -> RewardMixture:
+    """To be made once a task, as fits are compiled for its very laws."""
+    return RewardMixture(tuple(stats.norm(m, s) for m, s in zip(*task.reward_laws, strict=True)))
 
 
 def fit_sparse(
-    model: RewardMixtureModel, task: SparseTerminalMDP, policy: FloatArray, rows: int, seed: int
+    spec: RewardMixture, task: SparseTerminalMDP, policy: FloatArray, rows: int, seed: int
 ) -> FloatArray:
     """Mixture weights (H, S, A, K) of all steps, from `rows` rows a step."""
     wanted = rows * task.horizon
     drawn = task.offline_data(wanted + 8 * task.horizon * int(np.sqrt(wanted) + 1), seed, initial=1)
     states, actions = policy.shape
-    fitted = []
-    for step in reversed(range(task.horizon)):
+
+    def transitions(step: int) -> Transition:
         # The same number at every step, so that the fit is compiled once a size.
         chosen = np.flatnonzero(drawn["steps"] == step)[:rows]
         pairs = drawn["observations"][chosen], drawn["actions"][chosen]
         following = drawn["next_observations"][chosen]
-        transitions = Transition(
+        return Transition(
             inputs=jnp.hstack([jnp.eye(states)[pairs[0]], jnp.eye(actions)[pairs[1]]]),
             reward=jnp.asarray(drawn["rewards"][chosen, None], jnp.float32),
             discount=jnp.full((len(chosen), 1), float(step < task.horizon - 1)),
@@ -112,9 +112,27 @@ def fit_sparse(
             next_actions=jnp.broadcast_to(jnp.eye(actions), (len(chosen), actions, actions)),
             probabilities=jnp.asarray(policy[following], jnp.float32),
         )
-        model = model.refit(model, transitions, jnp.ones(len(chosen)))
-        fitted.append(np.asarray(model.weights, dtype=float))
-    return np.stack(fitted[::-1])
+
+    sizes = Sizes(states, actions, 1, True, True)
+    laws = _fitted(spec, sizes, map(transitions, reversed(range(task.horizon))))
+    return np.stack([np.asarray(law.weights, dtype=float) for law in laws[::-1]])
+
+
+def _fitted(
+    spec: RewardMixture | LinearQuadratic, sizes: Sizes, stages: Iterable[Transition]
+) -> list[Any]:
+    """The laws of all stages, in the order of fitting, by their objective alone.
+
+    `fle.evaluate` would measure and sample every stage too, which takes ten times as long.
+    """
+    objective = spec.objective(ONE_FIT)
+    # Exact models start from fixed values and draw nothing.
+    law: Any = spec.build(sizes, ONE_FIT, np.random.default_rng(0))
+    laws = []
+    for transitions in stages:
+        law = objective.solve(law, law, transitions, jnp.ones(len(transitions.inputs)))
+        laws.append(law)
+    return laws
 
 
 def lqr_study(
@@ -153,20 +171,17 @@ def fit_lqr(
         "next_actions": task.target_policy(following)[:, None],
         "probabilities": np.ones((len(following), 1)),
     }
-    sizes = Sizes(task.state_dim, task.action_dim, 1, False, False)
-    model = LinearQuadratic(task.noise_std).build(sizes, _unused())
-    forms = []
-    for stage in range(number):
+
+    def transitions(stage: int) -> Transition:
         chosen = slice(stage * rows, (stage + 1) * rows)
         logged: dict[str, Any] = {
             name: jnp.asarray(values[chosen], jnp.float32) for name, values in columns.items()
         }
-        transitions = Transition(
-            discount=jnp.full((rows, 1), gamma if stage > 0 else 0.0), **logged
-        )
-        model = model.refit(model, transitions, jnp.ones(rows))
-        forms.append(quadratic_form(model.coefficients))
-    return forms[::-1]
+        return Transition(discount=jnp.full((rows, 1), gamma if stage > 0 else 0.0), **logged)
+
+    sizes = Sizes(task.state_dim, task.action_dim, 1, False, False)
+    laws = _fitted(LinearQuadratic(task.noise_std), sizes, map(transitions, range(number)))
+    return [quadratic_form(law.coefficients) for law in laws[::-1]]
 
 
 class _LQRDistance:
@@ -228,7 +243,7 @@ def discounted_study(
     outcomes = true_outcomes(task)
     laws = start_laws(outcomes)
     for stage in range(1, TRUTH_STAGES + 1):
-        laws = update(outcomes, policy, laws, stage=stage, discount="half")
+        laws = lattice_update(outcomes, policy, laws, stage=stage, discount="half")
     truth = np.einsum("s,sa,sal->l", task.initial, policy, laws)
     # What the truth itself leaves out may add to the error, so it is added.
     missing = diameter * gamma**TRUTH_STAGES
@@ -268,8 +283,8 @@ def fit_lattice(
     zetas = []
     for stage in range(1, stages + 1):
         logged = logged_outcomes(truth, data, rows, generators)
-        target = update(truth, policy, laws, stage=stage, discount=discount)
-        laws = update(logged, policy, laws, stage=stage, discount=discount)
+        target = lattice_update(truth, policy, laws, stage=stage, discount=discount)
+        laws = lattice_update(logged, policy, laws, stage=stage, discount=discount)
         if order is None:
             squared = lattice_total_variation(laws, target) ** 2
             zetas.append(np.sqrt(np.einsum("sa,bsa->b", data, squared)))
@@ -290,6 +305,25 @@ def _tables(number: int, sizes: Sequence[int], seeds: Sequence[int]) -> list[Flo
     return [np.zeros((len(sizes), len(seeds))) for _ in range(number)]
 
 
-def _unused() -> np.random.Generator:
-    """Exact models start from fixed values and draw nothing."""
-    return np.random.default_rng(0)
+STUDIES: dict[str, Callable[[Sequence[int], Sequence[int]], Study]] = {
+    "tabular": tabular_study,
+    "lqr": lqr_study,
+    "cvar": cvar_study,
+    "discounted": discounted_study,
+}
+
+
+def settings_of_studies(*, quick: bool) -> dict[str, list[int]]:
+    """Sizes and seeds of every study."""
+    return {"sizes": list(QUICK_SIZES if quick else SIZES), "seeds": list(SEEDS)}
+
+
+def is_kept(path: Path, *, quick: bool) -> bool:
+    """Whether the study is there with these sizes and seeds."""
+    return path.exists() and read_json(path)["settings"] == settings_of_studies(quick=quick)
+
+
+def keep(name: str, path: Path, *, quick: bool) -> None:
+    """Compute a study and write it."""
+    settings = settings_of_studies(quick=quick)
+    write_json(path, as_plain(STUDIES[name](settings["sizes"], settings["seeds"]), settings))

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from fle.errors import SettingsError
 from fle.files import write_atomically
 from fle.fitting import StageRecord
 from fle.report.contents import Contents, Coordinate, FloatArray, Joint, coordinates_of
@@ -24,6 +23,7 @@ from fle.report.style import (
     at,
     between,
     one_line,
+    rendered,
     rule,
     specification,
     value_axis,
@@ -79,7 +79,7 @@ def save_density(
         for i, coordinate in enumerate(coordinates)
     ]
     chart = alt.hconcat(*panels).properties(title={"text": title, "subtitle": "; ".join(key)})
-    write_atomically(path, _rendered(specification(chart, IMAGE), path.suffix))
+    write_atomically(path, rendered(specification(chart, IMAGE), path.suffix))
 
 
 def density_chart(alt: Any, coordinate: Coordinate, palette: Palette, *, tag: str = "") -> Chart:
@@ -352,13 +352,3 @@ def _chosen_stages(contents: Contents) -> list[StageRecord]:
 def _points(rows: Rows, colour: str) -> dict[str, Any] | bool:
     """A mark at each stage where they are few, so that a single one is seen."""
     return {"color": colour, "filled": True, "size": 22} if len(rows) <= 12 else False
-
-
-def _rendered(spec: dict[str, Any], suffix: str) -> bytes:
-    import vl_convert
-
-    if suffix == ".png":
-        return vl_convert.vegalite_to_png({**spec, "background": "white"}, scale=2)
-    if suffix == ".svg":
-        return vl_convert.vegalite_to_svg(spec).encode("utf-8")
-    raise SettingsError(f"path: expected .png or .svg, got {suffix or 'no suffix'!r}")

@@ -71,13 +71,13 @@ def render(contents: Contents) -> str:
     """The whole page as text."""
     coordinates = [_coordinate_view(c) for c in contents.coordinates]
     number = len(contents.coordinates)
-    return _template().render(
+    return template(_resource("page.html")).render(
         contents=contents,
         policy=CONTENT_POLICY,
-        style=_verbatim(_resource("page.css")),
-        script=_verbatim(_resource("page.js")),
-        bundle=_verbatim(_bundle()),
-        script_data=_verbatim(script_json(_script_data(contents))),
+        style=verbatim(_resource("page.css")),
+        script=verbatim(_resource("page.js")),
+        bundle=verbatim(_bundle()),
+        script_data=verbatim(script_json(_script_data(contents))),
         subtitle=wording.subtitle(contents),
         sentences=wording.sentences(contents),
         headline=wording.headline(contents),
@@ -104,18 +104,19 @@ def script_json(value: Any) -> str:
     return text
 
 
-def _template() -> Any:
+def template(source: str) -> Any:
+    """A page's template, which escapes all that is not `verbatim` and refuses unknown names."""
     try:
         import jinja2
     except ImportError as error:
-        raise FLEError("Reports need Jinja2: pip install 'fle[charts]'.") from error
+        raise FLEError("Pages need Jinja2: pip install 'fle[charts]'.") from error
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    return environment.from_string(_resource("page.html"))
+    return environment.from_string(source)
 
 
-def _verbatim(text: str) -> Any:
+def verbatim(text: str) -> Any:
     """Our own text, which the template must not escape."""
     from markupsafe import Markup
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fle.errors import FLEError
+from fle.errors import FLEError, SettingsError
 
 # Figures of the standard deviation that are shown; the numbers in the page carry two more.
 FIGURES = 3
@@ -145,6 +145,18 @@ def specification(chart: Chart, palette: Palette) -> dict[str, Any]:
         )
         .to_dict(validate=False)
     )
+
+
+def rendered(spec: dict[str, Any], suffix: str) -> bytes:
+    """A specification as an image: the suffix is .png or .svg."""
+    import vl_convert
+
+    opaque = {**spec, "background": "white"}
+    if suffix == ".png":
+        return bytes(vl_convert.vegalite_to_png(opaque, scale=2))
+    if suffix == ".svg":
+        return str(vl_convert.vegalite_to_svg(opaque)).encode("utf-8")
+    raise SettingsError(f"path: expected .png or .svg, got {suffix or 'no suffix'!r}")
 
 
 def one_line(name: str) -> str:

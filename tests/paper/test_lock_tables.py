@@ -2,9 +2,15 @@ import numpy as np
 import pytest
 from sample_runs import key, made_up_run
 
-from fle.paper.checks import all_checks
-from fle.paper.published import published
-from fle.paper.tables import Table, aggregate, full_tables, short_table
+from fle.paper.lock_tables import (
+    FILES,
+    Table,
+    aggregate,
+    all_checks,
+    full_tables,
+    published,
+    short_table,
+)
 
 FLOOR = published("1d", "tv").floor
 
@@ -104,3 +110,24 @@ def test_vector_checks_use_the_best_model():
     assert answers.pop("2d: ours, diffusion at most 2 × the sampling floor") is False
     assert all(answers.values())
     assert any("best model (flow)" in name for name in answers)
+
+
+def test_tables_are_those_of_the_paper():
+    # Spot checks against the printed tables 1 and 2.
+    one = published("1d", "tv")
+    assert one.means["gmm"][[0, 9, 18]] == pytest.approx([0.039, 0.044, 0.018])
+    assert one.standard_errors["quantile"][[0, 9, 18]] == pytest.approx([0.011, 0.018, 0.019])
+    assert published("2d", "tv").means["diffusion"][9] == pytest.approx(0.143)
+    assert published("1d", "w1").means["categorical"][0] == pytest.approx(0.056)
+
+
+@pytest.mark.parametrize(("experiment", "distance"), FILES)
+def test_every_step_has_a_mean_an_error_and_a_floor(experiment, distance):
+    table = published(experiment, distance)
+    steps = {"1d": 20, "2d": 10}[experiment]
+    methods = ["categorical", "diffusion", "gmm"]
+    assert sorted(set(table.means) - {"quantile"}) == methods
+    assert ("quantile" in table.means) == (experiment == "1d")
+    for values in (*table.means.values(), *table.standard_errors.values(), table.floor):
+        assert values.shape == (steps,)
+        assert np.all((values > 0) & (values < 1))

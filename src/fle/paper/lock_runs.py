@@ -1,18 +1,20 @@
-"""One run: a method fitted to the combination lock with one seed, and measured at every h."""
+"""Runs of the combination lock: fitted with one seed, measured at every h, kept in a file each."""
 
 import base64
 import time
 import zlib
-from typing import Any
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fle.data import Dataset
-from fle.fitting import Evaluation, evaluate
-from fle.fitting.progress import Progress
-from fle.paper.presets import Experiment, Key, Setting, task_of
-from fle.paper.published import SHORT_STEPS
+import fle
+from fle.files import make_directory, read_json, write_json
+from fle.fitting import Progress, Silent
+from fle.paper.lock_tables import SHORT_STEPS
+from fle.paper.presets import METHODS, Experiment, Key, Setting, setting_of, task_of
 from fle.returns import total_variation_from_samples, wasserstein
 from fle.tasks import CombinationLock
 
@@ -23,18 +25,20 @@ TV_BINS, TV_LIMIT = 50, {1: 2.0, 2: 5.0}
 FIGURE_SAMPLES = 50_000
 FIGURE_BINS, FIGURE_LIMIT = {1: 100, 2: 80}, {1: 2.0, 2: 4.0}
 
+Perform = Callable[[Key, Setting, Progress], dict[str, Any]]
+
 
 def perform(key: Key, setting: Setting, progress: Progress) -> dict[str, Any]:
     """Fit and measure; plain values for a file."""
     task = task_of(key.experiment)
-    data = Dataset(**task.offline_data(setting.rows, key.seed))
+    data = fle.Dataset(**task.offline_data(setting.rows, key.seed))
     began = time.perf_counter()
-    result = evaluate(
+    result = fle.evaluate(
         data,
         task.target_policy,
         horizon=task.horizon,
         model=setting.model,
-        training=setting.training,
+        recipe=setting.recipe,
         seed=key.seed,
         progress=progress,
     )
@@ -53,7 +57,7 @@ def perform(key: Key, setting: Setting, progress: Progress) -> dict[str, Any]:
 
 
 def measure(
-    result: Evaluation, task: CombinationLock, seed: int, repetitions: int
+    result: fle.Evaluation, task: CombinationLock, seed: int, repetitions: int
 ) -> dict[str, list[float]]:
     """TV and, in one dimension, W1 at h = 1..H, from the good state and the optimal action."""
     limit = TV_LIMIT[task.reward_dim]
@@ -76,7 +80,7 @@ def measure(
 
 
 def sample_learned(
-    result: Evaluation,
+    result: fle.Evaluation,
     task: CombinationLock,
     step: int,
     number: int,
@@ -90,7 +94,9 @@ def sample_learned(
     )
 
 
-def histograms(result: Evaluation, experiment: Experiment, task: CombinationLock) -> dict[str, str]:
+def histograms(
+    result: fle.Evaluation, experiment: Experiment, task: CombinationLock
+) -> dict[str, str]:
     """What the figures show, by h."""
     generator = np.random.default_rng(0)
     return {
@@ -123,3 +129,60 @@ def unpacked(text: str, dim: int) -> NDArray[np.int64]:
     """Counts from their text."""
     flat = np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype="<u2")
     return flat.astype(np.int64).reshape((FIGURE_BINS[dim],) * dim)
+
+
+class Collected(NamedTuple):
+    """Runs that were made with the present settings, and the names of files that were not."""
+
+    runs: list[dict[str, Any]]
+    outdated: list[str]
+
+
+class Store:
+    """Runs of one directory. Quick ones are kept apart, so that they replace nothing."""
+
+    def __init__(self, directory: Path, *, quick: bool):
+        self.directory = directory
+        self.quick = quick
+        self.runs = directory / ("runs-quick" if quick else "runs")
+
+    def prepare(self) -> None:
+        """Make the directories before anything is trained."""
+        make_directory(self.runs)
+
+    def setting(self, key: Key) -> Setting:
+        """How the run of a key is to be made."""
+        return setting_of(key.experiment, key.method, key.preset, quick=self.quick)
+
+    def missing(self, keys: Iterable[Key]) -> list[Key]:
+        """Those that have no file, or one that was made with other settings."""
+        return [key for key in keys if not self._has(key)]
+
+    def make(self, key: Key, perform: Perform, progress: Progress | None = None) -> None:
+        """Perform a run and keep what it found."""
+        content = perform(key, self.setting(key), progress or Silent())
+        write_json(self.runs / key.file_name, content)
+
+    def collect(self) -> Collected:
+        """All runs there are, whichever call made them."""
+        runs, outdated = [], []
+        for path in sorted(self.runs.glob("*_seed*.json")):
+            run = read_json(path)
+            known = run["method"] in METHODS.get((run["experiment"], run["preset"]), ())
+            if known and self._is_current(run):
+                runs.append(run)
+            else:
+                outdated.append(path.name)
+        return Collected(runs, outdated)
+
+    def study_path(self, name: str) -> Path:
+        """The file of a study of the theory."""
+        return self.runs / f"study_{name}.json"
+
+    def _has(self, key: Key) -> bool:
+        path = self.runs / key.file_name
+        return path.exists() and read_json(path)["settings"] == self.setting(key).as_plain()
+
+    def _is_current(self, run: dict[str, Any]) -> bool:
+        setting = setting_of(run["experiment"], run["method"], run["preset"], quick=self.quick)
+        return bool(run["settings"] == setting.as_plain())

@@ -6,14 +6,22 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from fle.errors import FLEError
 from fle.files import write_atomically, write_json
-from fle.paper.checks import Check, all_checks
+from fle.paper.lock_tables import (
+    DISTANCES,
+    Check,
+    Column,
+    Distance,
+    Table,
+    aggregate,
+    all_checks,
+    full_tables,
+    published,
+    short_table,
+)
 from fle.paper.presets import DIFFERENCES
-from fle.paper.published import Distance, published
-from fle.paper.studies import as_plain, table
-from fle.paper.study import Study
-from fle.paper.tables import DISTANCES, Column, Table, aggregate, full_tables, short_table
+from fle.paper.studies import Study, as_plain, table
+from fle.report.page import template, verbatim
 
 FULL_REMARK = "Mean ± standard error over seeds; the paper's has five."
 QUICK_REMARK = (
@@ -92,24 +100,15 @@ def write_results(results: Results, figures: list[str], directory: Path) -> None
 
 def render(results: Results, figures: list[str], directory: Path) -> str:
     """The page as text."""
-    try:
-        import jinja2
-    except ImportError as error:
-        raise FLEError("The page needs Jinja2: pip install 'fle[charts]'.") from error
-    from markupsafe import Markup
-
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
     style = resources.files("fle.report").joinpath("page.css").read_text(encoding="utf-8")
-    template = resources.files("fle.paper").joinpath("page.html").read_text(encoding="utf-8")
+    source = resources.files("fle.paper").joinpath("results.html").read_text(encoding="utf-8")
     images = [(name, _data_address(directory / "figures" / f"{name}.svg")) for name in figures]
     settings = {
         f"{run['experiment']} {run['method']}, {run['preset']}": run["settings"]
         for run in results.runs
     }
-    return environment.from_string(template).render(
-        style=Markup(style),  # noqa: S704
+    return template(source).render(
+        style=verbatim(style),
         results=results,
         checks=results.checks(),
         images=images,
