@@ -2,6 +2,7 @@
 
 import time
 from functools import cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -56,7 +57,7 @@ def _parameters(spec: ModelSpec, sizes: Sizes) -> int:
     for name, factor in (("components", 3), ("bins", 1), ("atoms", 1), ("quantiles", 1)):
         outputs = max(outputs, factor * (values.get(name) or 1) * sizes.returns)
     widths = [sizes.inputs, *layers, outputs]
-    return sum(a * b for a, b in zip(widths[:-1], widths[1:], strict=True))
+    return sum(a * b for a, b in pairwise(widths))
 
 
 @cache

@@ -21,7 +21,7 @@ from fle.fitting.problem import (
     RowUse,
     Stage,
     checked_gamma,
-    checked_stages,
+    chosen_stages,
     stages_of,
 )
 from fle.fitting.progress import Progress, default_progress
@@ -138,6 +138,20 @@ class Plan:
             provenance=self.provenance,
         )
 
+    def as_plain(self) -> dict[str, Any]:
+        """The plan for machines: all that is decided, without the arrays."""
+        return {
+            "problem": asdict(self.problem),
+            "coverage": self.target.as_plain(),
+            "model": self.model.as_plain(),
+            "recipe": {name: as_plain(value) for name, value in asdict(self.recipe).items()},
+            "stages": len(self.stages),
+            "cost": self.cost._asdict(),
+            "notes": list(self.notes),
+            "warnings": list(self.warnings),
+            "withheld": self.withheld,
+        }
+
     def rows(self) -> list[tuple[str, str]]:
         """The plan as names and texts, for a terminal and a page."""
         given = asdict(self.recipe)
@@ -190,7 +204,7 @@ def plan(
 
     Example: `print(fle.plan(data, policy, gamma=0.99))`, then `.carry_out()`.
     """
-    gamma = checked_gamma(gamma, horizon)
+    gamma = checked_gamma(gamma, horizon, stages)
     given, asked = data, Recipe.of(recipe)
     notes = list(data.notes)
     # Before rows are left out, since the log's own policy is read off the following rows.
@@ -199,7 +213,7 @@ def plan(
         data = data.subset(data.weights > 0)
     data, use = _row_use(data, rows, horizon, notes)
     spec = _chosen_model(model, data, notes)
-    number, why = checked_stages(stages, horizon, data, gamma)
+    number, why = chosen_stages(stages, horizon, data, gamma)
     notes += why
     problem = Problem(gamma, horizon, use, number)
     chosen = resolve(asked, _usual_recipe(problem, data, spec))
