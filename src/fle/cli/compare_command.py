@@ -28,7 +28,7 @@ from fle.files import write_atomically
 from fle.returns.measures import usual_measures
 
 if TYPE_CHECKING:
-    from fle.fitting import Comparison, Plan
+    from fle.fitting import Comparison
 
 
 def compare(options: argparse.Namespace, messages: Messages) -> Outcome:
@@ -55,7 +55,7 @@ def compare(options: argparse.Namespace, messages: Messages) -> Outcome:
             resume=options.resume,
         )
     names = [name for name, _ in comparison.ranking(options.by)]
-    lines = _lines(comparison, names, plans[options.policy[0]], options)
+    lines = _lines(comparison, names, data, options)
     document = _document(comparison, names, data, options)
     if options.out is not None:
         lines += _write(comparison, document, folders, options, messages)
@@ -115,7 +115,7 @@ def _document(
     values = dict(comparison.ranking(options.by))
     return {
         "data": describe(data),
-        "problem": {"gamma": options.gamma, "horizon": options.horizon},
+        "problem": dataclasses.asdict(comparison.problem),
         "by": options.by.text,
         "weights": options.weights,
         "ranking": [
@@ -141,15 +141,15 @@ def _document(
 
 
 def _lines(
-    comparison: "Comparison", names: list[str], plan: "Plan", options: argparse.Namespace
+    comparison: "Comparison", names: list[str], data: Dataset, options: argparse.Namespace
 ) -> list[str]:
     from fle.fitting.comparison import CAUTION
 
     order = "highest" if options.by.direction > 0 else "lowest"
     lines = labelled(
         [
-            ("data", data_words(options.data, plan.data)),
-            ("problem", plan.problem.in_words()),
+            ("data", data_words(options.data, data)),
+            ("problem", comparison.problem.in_words()),
             ("ranked by", f"{options.by.label}, {order} first"),
         ]
     )

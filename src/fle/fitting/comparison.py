@@ -18,7 +18,7 @@ from fle.errors import FLEWarning, SettingsError
 from fle.fitting.checkpoints import Resume
 from fle.fitting.evaluation import Evaluation
 from fle.fitting.plan import Plan, plan
-from fle.fitting.problem import RowUse
+from fle.fitting.problem import Problem, RowUse
 from fle.fitting.progress import Progress, Titled, default_progress
 from fle.fitting.randomness import Purpose, Randomness
 from fle.fitting.sampling import SAMPLE_BLOCK, draw_block
@@ -130,6 +130,12 @@ class Comparison:
             random = Randomness(first.provenance.seed, Purpose.PAIRS, 1 + place)
             paired[name] = _returns_from(evaluations[name], planned, which, random.generator)
         return cls(evaluations, refused, paired, len(first.target.initial), summed)
+
+    @property
+    def problem(self) -> Problem:
+        """Which return is compared; the same for all."""
+        evaluated = [evaluation.problem for evaluation in self.evaluations.values()]
+        return [*evaluated, *(planned.problem for planned in self.refused.values())][0]
 
     @cached_property
     def returns(self) -> dict[str, ReturnDistribution]:
