@@ -63,9 +63,7 @@ def small_fit(seed, **settings):
     noisy = np.random.default_rng(0).normal(size=(200, 1))
     object.__setattr__(data, "rewards", noisy)
     spec = fle.GMM(components=2, hidden=(4,))
-    return fle.evaluate(
-        data, [1.0], horizon=2, model=spec, recipe=training, seed=seed, **settings
-    )
+    return fle.evaluate(data, [1.0], horizon=2, model=spec, recipe=training, seed=seed, **settings)
 
 
 def test_the_same_seed_gives_identical_results():

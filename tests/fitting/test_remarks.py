@@ -93,9 +93,7 @@ def test_actions_that_were_never_logged_are_said_in_python_too(tmp_path):
     covered = fle.evaluate(data, [1.0, 0.0], horizon=1, model=TABLE, recipe=QUICK)
     assert covered.coverage.share_unseen == 0
     assert (
-        fle.evaluate(
-            data, fle.policies.Behaviour(), horizon=1, model=TABLE, recipe=QUICK
-        ).coverage
+        fle.evaluate(data, fle.policies.Behaviour(), horizon=1, model=TABLE, recipe=QUICK).coverage
         is None
     )
 

@@ -74,7 +74,10 @@ def assert_same(first, second):
 ONE_OPTIMISER = replace(QUICK, schedule="fit", frame_tolerance=0.1, weight_decay=0.03)
 PROBLEMS = {
     "finite": {},
-    "weight decay is chosen": {"recipe": replace(QUICK, weight_decay="held-out"), "data": cycle(400)},
+    "weight decay is chosen": {
+        "recipe": replace(QUICK, weight_decay="held-out"),
+        "data": cycle(400),
+    },
     "fresh starts": {"recipe": replace(QUICK, start="fresh")},
     "rows of their own": {"rows": "split"},
     "weighted rows": {"data": cycle(200).with_weights(np.arange(200) % 3)},

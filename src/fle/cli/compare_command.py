@@ -11,7 +11,7 @@ from fle.cli.check_command import describe
 from fle.cli.commands import COMPARE
 from fle.cli.evaluate_command import results
 from fle.cli.inputs import planned, read_data_to_fit
-from fle.cli.messages import DONE, NO_ESTIMATE, Messages, Outcome, UsageError, json_text
+from fle.cli.messages import DONE, NO_ESTIMATE, Messages, Outcome, UsageError, json_text, one_line
 from fle.cli.run_files import (
     COMPARISON,
     COMPARISON_PAGE,
@@ -143,7 +143,7 @@ def _document(
 def _lines(
     comparison: "Comparison", names: list[str], data: Dataset, options: argparse.Namespace
 ) -> list[str]:
-    from fle.fitting.comparison import CAUTION
+    from fle.fitting.comparison import CAUTION, DOMINANCE
 
     order = "highest" if options.by.direction > 0 else "lowest"
     lines = labelled(
@@ -157,8 +157,8 @@ def _lines(
         lines += ["", *_ranking_lines(comparison, names, options)]
     if len(names) > 1:
         lines += ["", *_pair_lines(comparison, names)]
-        lines += ["", *comparison.dominance_in_words(names), ""]
-        lines += [f"pairs: {comparison.pairing()}", f"note: {CAUTION}"]
+        lines += ["", *(one_line(text) for text in comparison.dominance_in_words(names)), ""]
+        lines += [f"pairs: {comparison.pairing()}", f"note: {DOMINANCE}", f"note: {CAUTION}"]
     for name, refused in comparison.refused.items():
         lines.append(f"no estimate for {name}: {refused.withheld}")
     if comparison.refused:

@@ -11,7 +11,7 @@ from fle import models
 from fle.cli.compilation import keep_compiled
 from fle.cli.messages import UsageError
 from fle.data import Dataset, read
-from fle.errors import PolicyError, nearest
+from fle.errors import PolicyError, SettingsError, nearest
 from fle.policies import Policy, RowProbabilities, load_policy
 from fle.policies.loading import TIMEOUT_SECONDS
 from fle.recipe import Recipe
@@ -57,7 +57,7 @@ def read_data_to_fit(options: argparse.Namespace, policies: Sequence[str]) -> Da
 
     checked_gamma(options.gamma, options.horizon, options.stages)
     named_model(options)
-    Recipe.of(options.recipe)
+    _check_recipe(options.recipe)
     data = read_data(options, policies)
     return data.with_steps() if options.rows == "step" and data.steps is None else data
 
@@ -115,6 +115,13 @@ def named_model(options: argparse.Namespace) -> "str | models.ModelSpec":
             )
     spec: models.ModelSpec = family(**values)
     return spec
+
+
+def _check_recipe(given: dict[str, Any]) -> None:
+    try:
+        Recipe.of(given)
+    except SettingsError as error:
+        raise UsageError(f"--recipe: {error}") from error
 
 
 def _hyperparameters(family: Any, given: dict[str, Any]) -> dict[str, Any]:

@@ -33,6 +33,11 @@ PAIRS = 4 * SAMPLE_BLOCK
 # Somewhere on the line, 3 are passed by chance in one comparison of ten, 4 in one of a hundred.
 CROSSING_ERRORS = 4.0
 Out = Mapping[str, str | os.PathLike[str]] | str | os.PathLike[str] | None
+DOMINANCE = (
+    "a policy dominates another in the first order where every return is at least as likely to be "
+    "exceeded, so that everybody who wants more prefers it; in the second order, everybody who "
+    "also shuns risk does"
+)
 CAUTION = "these are differences between fitted distributions; the error of the fits is not in them"
 
 
@@ -329,17 +334,11 @@ def _preference(a: str, b: str, first: set[tuple[str, str]], second: set[tuple[s
         return f"{a} and {b} cannot be told apart: their distributions differ by chance alone"
     for better, worse in ((a, b), (b, a)):
         if (better, worse) in first:
-            return (
-                f"{better} dominates {worse} in the first order: whatever return is asked for, it "
-                "is at least as likely to be reached, so everybody who wants more prefers it"
-            )
+            return f"{better} dominates {worse} in the first order"
     for better, worse in ((a, b), (b, a)):
         if (better, worse) in second and (worse, better) not in second:
-            return (
-                f"{better} dominates {worse} in the second order only: everybody who wants more "
-                "and shuns risk prefers it"
-            )
-    return f"neither of {a} and {b} dominates the other: it depends on what one wants"
+            return f"{better} dominates {worse} in the second order only"
+    return f"neither of {a} and {b} dominates the other"
 
 
 def _paired_starts(starts: int, seed: int) -> np.ndarray:

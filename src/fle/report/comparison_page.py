@@ -6,7 +6,7 @@ from typing import Any
 
 from fle.files import write_atomically
 from fle.fitting import Comparison
-from fle.fitting.comparison import CAUTION
+from fle.fitting.comparison import CAUTION, DOMINANCE
 from fle.report.chart_style import (
     PAGE,
     Chart,
@@ -62,7 +62,8 @@ def render_comparison(comparison: Comparison, by: Measure, title: str) -> str:
         "refused": [(name, plan.withheld) for name, plan in comparison.refused.items()],
         "pairs": _pairs(comparison, names),
         "pairing": capital(comparison.pairing()),
-        "dominance": [capital(one) for one in comparison.dominance_in_words(names)],
+        "dominance": comparison.dominance_in_words(names),
+        "dominance_meaning": capital(DOMINANCE),
         "caution": CAUTION,
         "remarks": [
             f"{percent(panel.outside)} of the sample of {name} lies beyond the chart."
