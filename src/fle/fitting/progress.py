@@ -44,6 +44,25 @@ class Silent:
         """Nothing."""
 
 
+class Titled:
+    """Another progress, whose titles say whose fit it is."""
+
+    def __init__(self, name: str, progress: Progress):
+        self._name, self._progress = name, progress
+
+    def start(self, stages: int, title: str) -> None:
+        """Pass it on under the name."""
+        self._progress.start(stages, f"{self._name}: {title}")
+
+    def advance(self, stage: int, loss: float) -> None:
+        """Pass it on."""
+        self._progress.advance(stage, loss)
+
+    def finish(self) -> None:
+        """Pass it on."""
+        self._progress.finish()
+
+
 class TerminalBar:
     """One line that is drawn over itself: stage, loss and time left."""
 

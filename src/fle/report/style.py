@@ -67,7 +67,10 @@ def percent(share: float) -> str:
 
 @dataclass(frozen=True)
 class Palette:
-    """Colours, as CSS. On the page they are variables: dark mode and paper need no redrawing."""
+    """Colours, as CSS. On the page they are variables: dark mode and paper need no redrawing.
+
+    further: for as many distributions as there are, after the colours with a meaning of their own.
+    """
 
     ink: str
     muted: str
@@ -77,6 +80,12 @@ class Palette:
     behaviour: str
     truth: str
     font: str
+    further: tuple[str, ...] = ()
+
+    @property
+    def series(self) -> tuple[str, ...]:
+        """Colours for things of one kind side by side."""
+        return (self.estimate, self.tail, self.truth, *self.further)
 
 
 PAGE = Palette(
@@ -88,6 +97,7 @@ PAGE = Palette(
     behaviour="var(--behaviour)",
     truth="var(--truth)",
     font="inherit",
+    further=("var(--fourth)", "var(--fifth)", "var(--sixth)"),
 )
 IMAGE = Palette(
     ink="#1d2329",
