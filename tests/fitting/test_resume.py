@@ -10,7 +10,7 @@ from quick_fits import cycle
 import fle
 from fle.errors import FLEError, FLEWarning, SettingsError, TrainingError
 from fle.fitting import checkpoints
-from fle.fitting.provenance import current_versions
+from fle.fitting.evaluation import current_versions
 from fle.fitting.runs import load
 from fle.fitting.tensor_files import array_leaves
 from fle.recipe import Resolved

@@ -6,7 +6,7 @@ import pytest
 from fle.data import Dataset
 from fle.errors import PolicyError
 from fle.policies import ActionTable, Normal, tabulated
-from fle.policies.coverage import Coverage, coverage, neighbours
+from fle.policies.answers import Coverage, coverage, neighbours
 
 
 def logged(observations, actions, **fields):

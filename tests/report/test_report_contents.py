@@ -11,7 +11,7 @@ from sample_evaluations import HOSTILE, scalar, vector
 
 import fle
 from fle.errors import FLEError, SettingsError
-from fle.policies.coverage import Coverage
+from fle.policies.answers import Coverage
 from fle.report import Extras, gather, save_density, write_report
 from fle.report.charts import page_charts
 from fle.report.page import render, script_json

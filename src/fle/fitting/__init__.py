@@ -1,11 +1,10 @@
 """From data, policy and recipe to fitted distributions: the plan, the Bellman loop, saved runs."""
 
 from fle.fitting.comparison import Comparison, compare
-from fle.fitting.evaluation import Evaluation
+from fle.fitting.evaluation import Evaluation, LoggedData, Provenance
 from fle.fitting.measurement import StageRecord
 from fle.fitting.planning import Plan, evaluate, plan
 from fle.fitting.progress import Progress, Silent, TerminalBar
-from fle.fitting.provenance import LoggedData, Provenance
 from fle.fitting.runs import load
 
 __all__ = [

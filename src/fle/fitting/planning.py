@@ -13,7 +13,7 @@ from fle.data import Dataset
 from fle.errors import CoverageError, FLEWarning, SettingsError
 from fle.fitting.checkpoints import Resume
 from fle.fitting.encoding import Encoder
-from fle.fitting.evaluation import Evaluation
+from fle.fitting.evaluation import Evaluation, LoggedData, Provenance, current_versions
 from fle.fitting.loop import Keeper, Loop, NothingKept
 from fle.fitting.problem import (
     Problem,
@@ -24,12 +24,10 @@ from fle.fitting.problem import (
     stages_of,
 )
 from fle.fitting.progress import Cost, Progress, default_progress, expected_cost
-from fle.fitting.provenance import LoggedData, Provenance, current_versions
 from fle.fitting.remarks import data_remarks, ends_at
 from fle.fitting.runs import begin_run
 from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness
-from fle.models.register import family
-from fle.models.specs import ModelSpec, as_plain
+from fle.models.specs import ModelSpec, as_plain, family
 from fle.policies import Policy, TabulatedPolicy, settle, tabulated
 from fle.recipe import Recipe, Resolved, resolve, usual
 

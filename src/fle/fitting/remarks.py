@@ -7,7 +7,7 @@ from fle.data.episodes import ends_episode
 from fle.data.passes import centre_and_scale
 from fle.fitting.encoding import Encoder
 from fle.fitting.problem import RowUse
-from fle.policies.coverage import neighbours
+from fle.policies.answers import neighbours
 
 # Tails of this index or heavier have no third moment, and a CVaR that few rows decide.
 HEAVY_TAIL_INDEX = 3.0

@@ -20,10 +20,9 @@ from fle.files import (
 )
 from fle.fitting.checkpoints import Checkpoints, Resume, record_as_plain, record_from_plain
 from fle.fitting.encoding import Encoder
-from fle.fitting.evaluation import Evaluation
+from fle.fitting.evaluation import FORMAT, Evaluation, LoggedData, Provenance
 from fle.fitting.loop import blank_fit
 from fle.fitting.problem import Problem
-from fle.fitting.provenance import FORMAT, LoggedData, Provenance
 from fle.fitting.tensor_files import (
     DamagedFileError,
     prefixed,
@@ -34,9 +33,8 @@ from fle.fitting.tensor_files import (
     without_prefix,
 )
 from fle.models.law import Sizes
-from fle.models.register import spec_from_plain
-from fle.models.specs import ModelSpec
-from fle.policies.coverage import Coverage
+from fle.models.specs import ModelSpec, spec_from_plain
+from fle.policies.answers import Coverage
 from fle.recipe import Resolved
 
 CHECKPOINTS = "checkpoints"

@@ -3,7 +3,6 @@
 `fle.models.names()` lists the models. Laws need JAX, which is imported when they are asked for.
 """
 
-from fle.models.register import family, names, register
-from fle.models.specs import ModelSpec
+from fle.models.specs import ModelSpec, family, names, register
 
 __all__ = ["ModelSpec", "family", "names", "register"]

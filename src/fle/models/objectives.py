@@ -196,9 +196,7 @@ class Likelihood(GradientObjective):
 
     blur: float = eqx.field(static=True, default=0.0)
     edge: float | None = eqx.field(static=True, default=None)
-    log_probs: Callable[[Any, Array, Array], Array] = eqx.field(
-        static=True, default=plain_log_probs
-    )
+    log_probs: Any = eqx.field(static=True, default=plain_log_probs)
 
     def target_noise_size(self, law: Law) -> int:
         """One number picks the action, others draw the return; the blur has numbers of its own."""

@@ -2,6 +2,7 @@
 
 from fle.policies.action_table import ActionTable
 from fle.policies.adapters import from_d3rlpy, from_stable_baselines3, from_torch
+from fle.policies.answers import TabulatedPolicy, tabulate, tabulated
 from fle.policies.function_policies import (
     Deterministic,
     Normal,
@@ -18,7 +19,6 @@ from fle.policies.row_policies import (
     Settled,
     settle,
 )
-from fle.policies.tabulate import TabulatedPolicy, tabulate, tabulated
 
 __all__ = [
     "ActionTable",
