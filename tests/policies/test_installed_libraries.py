@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fle.policies import tabulate
-from fle.policies.adapters import from_d3rlpy, from_stable_baselines3
+from fle.policies.loading import from_d3rlpy, from_stable_baselines3
 
 DRAWS = 400
 

@@ -2,13 +2,16 @@
 
 import argparse
 import dataclasses
+import os
+import sys
 import types
 import typing
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fle import models
-from fle.cli.compilation import keep_compiled
 from fle.cli.messages import UsageError
 from fle.data import Dataset, read
 from fle.errors import PolicyError, SettingsError, nearest
@@ -19,6 +22,10 @@ from fle.recipe import Recipe
 if TYPE_CHECKING:
     from fle.fitting import Plan
 
+SWITCH = "FLE_COMPILATION_CACHE"
+MOST_BYTES = 512 * 2**20
+# Quicker compilations are not worth a file.
+LEAST_SECONDS = 0.3
 COLUMNS = "columns"
 # What `fle.data.read` calls probabilities that have no other name.
 UNNAMED = "probability"
@@ -177,3 +184,40 @@ def _probability(options: argparse.Namespace, policies: Sequence[str]) -> Any:
     if set(wanted) <= {UNNAMED}:
         return own
     return wanted
+
+
+def keep_compiled() -> None:
+    """Turn the cache on, unless it is switched off or the user chose one for JAX."""
+    if os.environ.get(SWITCH, "").lower() in ("off", "0", "no", "false"):
+        return
+    import jax
+
+    if jax.config.values.get("jax_compilation_cache_dir"):
+        return
+    # Without a cache, or a home to keep it in, everything works.
+    with suppress(OSError, RuntimeError):
+        folder = user_cache() / "fle" / "jax"
+        # Compiled code is run, so nobody else may write it.
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            _remove_oldest(folder)
+            jax.config.update("jax_compilation_cache_dir", str(folder))
+            jax.config.update("jax_persistent_cache_min_compile_time_secs", LEAST_SECONDS)
+
+
+def user_cache() -> Path:
+    """Where the system wants caches of this user."""
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
+def _remove_oldest(folder: Path) -> None:
+    files = [(path.stat().st_mtime, path.stat().st_size, path) for path in folder.iterdir()]
+    total = 0
+    for _, size, path in sorted(files, reverse=True):
+        total += size
+        if total > MOST_BYTES:
+            path.unlink(missing_ok=True)

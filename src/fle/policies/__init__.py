@@ -1,7 +1,6 @@
 """A target policy, stated in any of several ways, becomes a `TabulatedPolicy`."""
 
 from fle.policies.action_table import ActionTable
-from fle.policies.adapters import from_d3rlpy, from_stable_baselines3, from_torch
 from fle.policies.answers import TabulatedPolicy, tabulate, tabulated
 from fle.policies.function_policies import (
     Deterministic,
@@ -10,7 +9,12 @@ from fle.policies.function_policies import (
     Probabilities,
     Stochastic,
 )
-from fle.policies.loading import load_policy
+from fle.policies.loading import (
+    from_d3rlpy,
+    from_stable_baselines3,
+    from_torch,
+    load_policy,
+)
 from fle.policies.row_policies import (
     Behaviour,
     ProbabilityColumns,

@@ -1,4 +1,4 @@
-"""A target policy is asked here, once, and held against the data: its answers, and their coverage."""
+"""A target policy is asked here, once, and its answers are held against the data."""
 
 import hashlib
 from dataclasses import asdict, dataclass

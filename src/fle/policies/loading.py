@@ -1,4 +1,9 @@
-"""`load_policy`: what a command line can say of a policy becomes one."""
+"""Policies of others: files and words that stand for one, and modules of other libraries.
+
+PyTorch, Stable-Baselines3 and d3rlpy are imported only when a policy of theirs is called. Whatever
+they draw follows from our generator: torch is seeded from it for the call, and its own stream is
+left as it was.
+"""
 
 import dataclasses
 import functools
@@ -7,13 +12,26 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from fle.errors import PolicyError
-from fle.policies.function_policies import Deadline, FunctionPolicy, Policy
+import numpy as np
+
+from fle.errors import PolicyError, SettingsError
+from fle.policies.action_table import Array
+from fle.policies.function_policies import (
+    Deadline,
+    Deterministic,
+    FunctionPolicy,
+    Normal,
+    Policy,
+    Probabilities,
+    Stochastic,
+)
 from fle.policies.onnx_policy import load_onnx
 from fle.policies.row_policies import Behaviour
 
+TorchKind = Literal["probs", "logits", "action", "mean_std", "mean_log_std"]
+Actions = Literal["drawn", "greedy"]
 TIMEOUT_SECONDS = 600.0
 _CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
@@ -99,3 +117,120 @@ def _import_from_here(module_name: str) -> Any:
         return importlib.import_module(module_name)
     finally:
         sys.path.remove(here)
+
+
+def from_torch(module: Callable[[Any], Any], *, kind: TorchKind) -> Policy:
+    """A PyTorch module: float32 observations (n, p) -> what `kind` says.
+
+    `probs` and `logits` are (n, A); `action` is integers (n,) or floats (n, k); `mean_std` and
+    `mean_log_std` are a pair of (n, k). Put the module in evaluation mode first: `module.eval()`.
+    """
+    if getattr(module, "training", False):
+        raise PolicyError(
+            "the module is in training mode, where dropout and batch normalisation make its"
+            " answers random; call module.eval() first"
+        )
+
+    def ask(observations: Array) -> Any:
+        import torch
+
+        with torch.no_grad():
+            return module(torch.as_tensor(observations.astype(np.float32)))
+
+    if kind == "probs":
+        return Probabilities(lambda observations: _to_numpy(ask(observations)))
+    if kind == "logits":
+        return Probabilities(lambda observations: _to_numpy(ask(observations).softmax(-1)))
+    if kind == "action":
+        return Deterministic(lambda observations: _to_numpy(ask(observations)))
+    if kind not in ("mean_std", "mean_log_std"):
+        raise SettingsError(
+            f"kind: expected probs, logits, action, mean_std or mean_log_std, got {kind!r}"
+        )
+
+    def mean_and_std(observations: Array) -> tuple[Array, Array]:
+        mean, std = ask(observations)
+        return _to_numpy(mean), _to_numpy(std.exp() if kind == "mean_log_std" else std)
+
+    return Normal(mean_and_std)
+
+
+def from_stable_baselines3(model: Any, *, actions: Actions = "drawn") -> Policy:
+    """A Stable-Baselines3 model, with the distribution it acts by.
+
+    Discrete: its probabilities, or the greedy action of a method without any, such as DQN.
+    Continuous: draws, clipped and scaled as the model does when it acts. `actions="greedy"` is the
+    deterministic policy instead, which is another policy with another return. Observations must be
+    those that the model sees: apply `VecNormalize` to the data first.
+    """
+    _check_actions(actions)
+    space = type(model.action_space).__name__
+    if space not in ("Discrete", "Box"):
+        raise PolicyError(f"the action space is {space}; expected Discrete or Box")
+    get_distribution: Any = getattr(model.policy, "get_distribution", None)
+    if actions == "greedy" or (space == "Discrete" and get_distribution is None):
+        return Deterministic(
+            lambda observations: model.predict(observations, deterministic=True)[0]
+        )
+    if space == "Discrete":
+
+        def probabilities(observations: Array) -> Array:
+            import torch
+
+            with torch.no_grad():
+                tensor, _ = model.policy.obs_to_tensor(observations)
+                return _to_numpy(get_distribution(tensor).distribution.probs)
+
+        return Probabilities(probabilities)
+    return Stochastic(
+        _seeded(lambda observations: model.predict(observations, deterministic=False)[0])
+    )
+
+
+def from_d3rlpy(policy: Any, *, actions: Actions = "drawn") -> Policy:
+    """A d3rlpy algorithm: draws of `sample_action`, or with `actions="greedy"` of `predict`.
+
+    Methods without a distribution, such as DQN, answer `sample_action` with their greedy action, or
+    not at all; then ask for the greedy one.
+    """
+    _check_actions(actions)
+    if actions == "greedy":
+        return Deterministic(lambda observations: policy.predict(_as_float32(observations)))
+
+    def sample(observations: Array) -> Any:
+        try:
+            return policy.sample_action(_as_float32(observations))
+        except NotImplementedError as error:
+            raise PolicyError(
+                f"{type(policy).__name__} has no distribution to draw from; pass"
+                ' actions="greedy" to evaluate its single action'
+            ) from error
+
+    return Stochastic(_seeded(sample))
+
+
+def _check_actions(actions: str) -> None:
+    if actions not in ("drawn", "greedy"):
+        raise SettingsError(f'actions: expected "drawn" or "greedy", got {actions!r}')
+
+
+def _seeded(
+    function: Callable[[Array], Any],
+) -> Callable[[Array, np.random.Generator], Any]:
+    def draw(observations: Array, generator: np.random.Generator) -> Any:
+        import torch
+
+        with torch.random.fork_rng():
+            torch.manual_seed(int(generator.integers(2**63)))
+            return function(observations)
+
+    return draw
+
+
+def _as_float32(observations: Array) -> Array:
+    """Images stay as they are; d3rlpy scales them itself."""
+    return observations if observations.dtype == np.uint8 else observations.astype(np.float32)
+
+
+def _to_numpy(tensor: Any) -> Array:
+    return np.asarray(tensor.detach().cpu().numpy())

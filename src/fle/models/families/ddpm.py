@@ -11,7 +11,7 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
 from fle.errors import ModelError
-from fle.models.denoisers import Denoiser, first_position
+from fle.models.families.diffusion import Denoiser, first_position
 from fle.models.law import Sizes
 from fle.models.network import Network
 from fle.models.objectives import Denoising, NextLaws

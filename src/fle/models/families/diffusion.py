@@ -1,7 +1,8 @@
 """Conditional diffusion: a denoiser, a few-step sampler, and a density by the flow of its ODE."""
 
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import equinox as eqx
 import jax
@@ -11,8 +12,7 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
 from fle.errors import ModelError
-from fle.models.denoisers import Denoiser, first_position
-from fle.models.law import Density, Sizes
+from fle.models.law import Density, Law, Sizes
 from fle.models.network import Network, fourier_features
 from fle.models.objectives import Denoising, NextLaws
 from fle.models.specs import ModelSpec
@@ -29,6 +29,50 @@ SPACING = 7.0
 UNEVEN, LEAST_DISCOUNT = 0.05, 0.5
 POSITION_FREQUENCIES = (1.0, 2.0, 4.0)
 LEVEL_FREQUENCIES = (0.5, 1.0, 2.0)
+
+
+class Denoiser(Law):
+    """A network that is told of a disturbed return in its first layer, beside the input."""
+
+    network: eqx.AbstractVar[Network]
+    position: eqx.AbstractVar[Float[Array, "features hidden"]]
+    return_dim: eqx.AbstractVar[int]
+
+    def condition(self, inputs: Float[Array, " inputs"]) -> Float[Array, " hidden"]:
+        """What the first layer makes of the input."""
+        return self.network.project(inputs)
+
+    def outputs(
+        self, context: Float[Array, " hidden"], features: Float[Array, " features"]
+    ) -> Float[Array, " d"]:
+        """Of the network, told of features of a disturbed return and its level of noise."""
+        return self.network.finish(context + features @ self.position)
+
+    @abstractmethod
+    def disturbed(
+        self,
+        previous: Any,
+        update: NextLaws,
+        returns: Float[Array, " d"],
+        context: Any,
+        uniforms: Float[Array, " noise"],
+    ) -> Any:
+        """One disturbed return, and what is to be recovered from it.
+
+        context: where the next return was drawn, as `previous.condition` gave it.
+        """
+
+    @abstractmethod
+    def denoising_loss(self, context: Float[Array, " hidden"], case: Any) -> Float[Array, ""]:
+        """How well one disturbed return is recovered."""
+
+
+def first_position(
+    features: int, hidden: int, generator: np.random.Generator
+) -> Float[Array, "features hidden"]:
+    """Weights by which features of a disturbed return enter the first layer."""
+    position = generator.standard_normal((features, hidden)) * np.sqrt(2 / features)
+    return jnp.asarray(position, jnp.float32)
 
 
 class Disturbed(NamedTuple):
