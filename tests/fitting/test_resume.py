@@ -10,9 +10,9 @@ from quick_fits import cycle
 import fle
 from fle.errors import FLEError, FLEWarning, SettingsError, TrainingError
 from fle.fitting import checkpoints
+from fle.fitting.checkpoints import array_leaves
 from fle.fitting.evaluation import current_versions
 from fle.fitting.runs import load
-from fle.fitting.tensor_files import array_leaves
 from fle.recipe import Resolved
 
 QUICK = fle.Recipe(steps=20, batch_size=50, weight_decay=0.0)

@@ -13,8 +13,8 @@ from scipy import stats
 import fle
 from fle.errors import SettingsError
 from fle.fitting import load
+from fle.fitting.checkpoints import array_leaves
 from fle.fitting.encoding import Fitted, Frame
-from fle.fitting.tensor_files import array_leaves
 from fle.models.law import Sizes
 
 

@@ -13,7 +13,7 @@ from quick_runs import evaluate
 from fle import files
 from fle.errors import FLEError
 from fle.fitting import Evaluation, load
-from fle.fitting.tensor_files import read_tensors, tensor_bytes
+from fle.fitting.checkpoints import read_tensors, tensor_bytes
 
 
 @pytest.fixture(scope="module")

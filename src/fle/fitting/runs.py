@@ -18,20 +18,23 @@ from fle.files import (
     write_atomically,
     write_json,
 )
-from fle.fitting.checkpoints import Checkpoints, Resume, record_as_plain, record_from_plain
-from fle.fitting.encoding import Encoder
-from fle.fitting.evaluation import FORMAT, Evaluation, LoggedData, Provenance
-from fle.fitting.loop import blank_fit
-from fle.fitting.problem import Problem
-from fle.fitting.tensor_files import (
+from fle.fitting.checkpoints import (
+    Checkpoints,
     DamagedFileError,
+    Resume,
     prefixed,
     read_tensors,
+    record_as_plain,
+    record_from_plain,
     stacked,
     tensor_bytes,
     unstacked,
     without_prefix,
 )
+from fle.fitting.encoding import Encoder
+from fle.fitting.evaluation import FORMAT, Evaluation, LoggedData, Provenance
+from fle.fitting.loop import blank_fit
+from fle.fitting.problem import Problem
 from fle.models.law import Sizes
 from fle.models.specs import ModelSpec, spec_from_plain
 from fle.policies.answers import Coverage

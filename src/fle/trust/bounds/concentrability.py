@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fle.errors import SettingsError
-from fle.trust.bounds.bound_inputs import not_negative, positive, second_moment
+from fle.trust.bounds.complexity import not_negative, positive, second_moment
 
 # Directions in which the data varies less than this share of the most are taken for none.
 NEGLIGIBLE = 1e-10

@@ -9,7 +9,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fle.trust.bounds.bound_inputs import (
+from fle.trust.bounds.complexity import (
     count_of,
     coverage_of,
     discount_of,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fle.errors import SettingsError
-from fle.trust.bounds.bound_inputs import (
+from fle.trust.bounds.complexity import (
     FloatArray,
     count_of,
     coverage_of,
