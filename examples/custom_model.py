@@ -133,8 +133,8 @@ def main():
     )
     location, scale = true_distribution()
     returns = result.returns
-    # Of a Laplace variable: the q-quantile below the middle is m + b log(2q), and the mean beneath it
-    # is lower by another b.
+    # Of a Laplace variable: the q-quantile below the middle is m + b log(2q), and the mean beneath
+    # it is lower by another b.
     rows = [
         ("mean", returns.mean(), location),
         ("standard deviation", returns.std(), np.sqrt(2) * scale),
