@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
-from fle.errors import SettingsError
+from fle.errors import SettingsError, nearest
 
 HELD_OUT: Final = "held-out"
 
@@ -128,7 +128,8 @@ class Recipe:
         unknown = [name for name in given if name not in known]
         if unknown:
             raise SettingsError(
-                f"A recipe has no {unknown[0]!r}; expected any of {', '.join(known)}."
+                f"A recipe has no {unknown[0]!r}{nearest(unknown[0], known)}; expected any of "
+                f"{', '.join(known)}."
             )
         return cls(**given)
 

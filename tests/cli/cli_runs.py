@@ -17,7 +17,7 @@ ROWS = EPISODES * LENGTH
 # A linear model, trained for a moment: cheap, and the same shapes in every test.
 QUICK = (
     *("--model", "gaussian", "--hyperparameter", "hidden=[]", "--hyperparameter", "std=1.0"),
-    *("--training", "steps=20", "--training", "batch_size=60", "--training", "weight_decay=0.0"),
+    *("--recipe", "steps=20", "--recipe", "batch_size=60", "--recipe", "weight_decay=0.0"),
 )
 
 

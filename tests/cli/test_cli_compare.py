@@ -20,7 +20,7 @@ def two_policies(**changes):
     )
 
 
-TRAINED = ("--training", "steps=200", "--training", "learning_rate=0.05")
+TRAINED = ("--recipe", "steps=200", "--recipe", "learning_rate=0.05")
 
 
 def test_policies_are_ranked_and_paired(capsys, tmp_path):

@@ -13,7 +13,7 @@ from fle.cli.parser import parse
 WORDS = [
     *("evaluate", "a.parquet", "b c.parquet", "--policy", 'p"q\\.onnx', "--gamma", "0"),
     *("--observation", "größe", "--observation", "x\x7fy", "--measure", "cvar:0.01"),
-    *("--weights", "-1,0.5", "--training", "steps=20", "--hyperparameter", "hidden=[8, 8]"),
+    *("--weights", "-1,0.5", "--recipe", "steps=20", "--hyperparameter", "hidden=[8, 8]"),
     *("--anyway", "--seed", "3"),
 ]
 
@@ -45,15 +45,15 @@ def test_the_command_line_overrides_the_file(tmp_path):
     path = tmp_path / "run.toml"
     path.write_text(
         'data = "a.csv"\npolicy = ["x", "y"]\ngamma = 0.5\nseed = 1\nby = "cvar:0.2"\n'
-        "weights = [1, -2.5]\nno-copy = true\n[training]\nsteps = 9\ndraws = 2\n"
+        "weights = [1, -2.5]\nno-copy = true\n[recipe]\nsteps = 9\ndraws = 2\n"
     )
-    options = resolved(["compare", "--seed", "2", "--policy", "z", "--training", "steps=7"], path)
+    options = resolved(["compare", "--seed", "2", "--policy", "z", "--recipe", "steps=7"], path)
     assert options["data"] == ["a.csv"]
     assert options["policy"] == ["z"]
     assert (options["gamma"], options["seed"]) == (0.5, 2)
     assert options["by"].text == "cvar:0.2"
     assert options["weights"] == [1.0, -2.5]
-    assert options["training"] == {"steps": 7, "draws": 2}
+    assert options["recipe"] == {"steps": 7, "draws": 2}
     assert options["no_copy"] is True
     assert options["model"] == "auto"
 
@@ -102,5 +102,5 @@ def test_choices_and_tables_in_a_file(capsys, tmp_path):
     path.write_text("anyway = 'yes'")
     answer = run(capsys, "evaluate", "log.parquet", "--config", path)
     assert "anyway: expected true or false, got 'yes'" in answer.err
-    path.write_text("training = 5")
-    assert "expected a table [training]" in run(capsys, "evaluate", "x", "--config", path).err
+    path.write_text("recipe = 5")
+    assert "expected a table [recipe]" in run(capsys, "evaluate", "x", "--config", path).err

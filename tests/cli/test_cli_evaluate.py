@@ -71,7 +71,7 @@ def second(folder, finished):
 
 def test_the_table(first, finished):
     lines = first.out.splitlines()
-    assert "return over 6 steps, gamma 0.9; model gaussian" in first.out
+    assert "return over 6 steps, discounted by gamma = 0.9; model gaussian" in first.out
     assert "note: returns are discounted by 0.9 and end after 6 steps" in lines
     assert lines[-1] == f"report: {finished / 'report.html'}"
     starts = [i for i, line in enumerate(lines) if re.search("target policy +logged$", line)]
@@ -99,7 +99,7 @@ def test_the_document(second, finished):
     assert document["exit_code"] == second.code == 0
     assert document["data"]["episodes"] == EPISODES
     assert (document["data"]["terminated"], document["data"]["truncated"]) == (30, 30)
-    assert document["problem"] == {"gamma": 0.9, "horizon": 6}
+    assert document["problem"] == {"gamma": 0.9, "horizon": 6, "rows": "all", "stages": 6}
     assert document["policy"]["coverage"]["enough"]
     assert list(document["returns"]) == ["gain", HOSTILE, "weighted sum"]
     law = load(finished).returns

@@ -34,7 +34,7 @@ def stopped(capsys, tmp_path, words, monkeypatch):
     monkeypatch.setattr(checkpoints, "SECONDS_BETWEEN", 0.0)
     out = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(sys.modules["fle.fitting.evaluate"], "default_progress", Stop)
+        patch.setattr(sys.modules["fle.fitting.planning"], "default_progress", Stop)
         answer = run(capsys, *words, "--out", out)
     assert answer.code == 130
     assert "goes on when the command is repeated" in answer.err
@@ -58,7 +58,7 @@ def test_a_stopped_run_goes_on_by_its_own_options(capsys, stopped):
 def test_a_run_that_fails_leaves_its_options_and_data(capsys, tmp_path, words):
     out = tmp_path / "run"
     copied = [word for word in words if word != "--no-copy"]
-    assert run(capsys, *copied, "--training", "learning_rate=1e38", "--out", out).code == 1
+    assert run(capsys, *copied, "--recipe", "learning_rate=1e38", "--out", out).code == 1
     assert len(read_cache(out / "data.arrow")) == ROWS
     before = (out / "run.toml").read_bytes()
     # What another run began there is not touched by one that is refused.
@@ -109,7 +109,7 @@ def test_a_full_disk(capsys, tmp_path, words, monkeypatch):
 
 def test_a_loss_that_is_no_number(capsys, tmp_path, words):
     out = tmp_path / "run"
-    given = ("--training", "learning_rate=1e38", "--out", out, "--json")
+    given = ("--recipe", "learning_rate=1e38", "--out", out, "--json")
     answer = run(capsys, *words, *given)
     assert answer.code == 1
     document = json.loads(answer.out)

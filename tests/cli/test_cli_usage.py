@@ -34,11 +34,14 @@ EVALUATE = ("evaluate", "nothing.parquet", "--policy", "behaviour")
         ((*EVALUATE, "--gamma", "-0.1"), "--gamma: expected a number from 0 to 1, got -0.1"),
         ((*EVALUATE, "--gamma", "nan"), "--gamma: expected a number"),
         ((*EVALUATE, "--gamma", "much"), "--gamma: expected a number, got 'much'"),
-        ((*EVALUATE, "--gamma", "1"), "--gamma 1 without a horizon"),
-        (EVALUATE, "--gamma (below 1) or --horizon is missing"),
+        ((*EVALUATE, "--gamma", "1"), "gamma = 1 without a horizon"),
+        (EVALUATE, "Give --gamma (below 1) or --horizon, or both; neither was given"),
         ((*EVALUATE, "--horizon", "0"), "--horizon: expected a whole number of at least 1"),
         ((*EVALUATE, "--horizon", "2.5"), "--horizon: expected a whole number"),
-        ((*EVALUATE, "--horizon", "3", "--stages", "4"), "--stages"),
+        (
+            (*EVALUATE, "--horizon", "3", "--stages", "4"),
+            "stages is for discounted problems, got 4",
+        ),
         ((*EVALUATE, "--gamma", ".5", "--measure", "cvar:1.5"), "strictly between 0 and 1"),
         ((*EVALUATE, "--gamma", ".5", "--measure", "cvra:0.1"), "did you mean cvar?"),
         ((*EVALUATE, "--gamma", ".5", "--measure", "cvar"), "cvar:LEVEL"),
@@ -47,7 +50,8 @@ EVALUATE = ("evaluate", "nothing.parquet", "--policy", "behaviour")
         ((*EVALUATE, "--gama", ".5"), "unknown option --gama; did you mean --gamma?"),
         ((*EVALUATE, "--gam", ".5"), "unknown option --gam"),
         ((*EVALUATE, "--gamma"), "--gamma: expected one argument"),
-        ((*EVALUATE, "--gamma", ".5", "--training", "steps=9"), "name it"),
+        ((*EVALUATE, "--gamma", ".5", "--hyperparameter", "hidden=[8]"), "name a model"),
+        ((*EVALUATE, "--gamma", ".5", "--recipe", "steps=0"), "steps must be a whole number"),
         ((*EVALUATE, "--gamma", ".5", "--weights", "1,b"), "expected a number, got 'b'"),
         (("evaluate", "--gamma", ".5"), "DATA is missing"),
         (("evaluate", "a.csv", "--gamma", ".5"), "--policy is missing"),
@@ -57,7 +61,7 @@ EVALUATE = ("evaluate", "nothing.parquet", "--policy", "behaviour")
         (("compare", "a.csv", "--policy", "x", "--gamma", ".5"), "at least two"),
         (
             ("compare", "a.csv", "--policy", "x", "--policy", "x", "--gamma", ".5"),
-            "x is given twice",
+            "expected different policies, got x twice",
         ),
         (("report", "nothing"), "nothing is not a run directory"),
         (("report", "a", "b"), "expected one run directory"),
@@ -72,10 +76,14 @@ def test_wrong_usage(capsys, words, message):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        (("--training", "stps=9"), "Training has no 'stps'; did you mean steps?"),
-        (("--training", "steps=many"), "--training steps: expected int, got 'many'"),
-        (("--training", "steps=0"), "steps must be at least 1"),
-        (("--training", "steps"), "expected NAME=VALUE"),
+        (("--recipe", "stps=9"), "--recipe: A recipe has no 'stps'; did you mean steps?"),
+        (
+            ("--recipe", "steps=many"),
+            "--recipe: steps must be a whole number of at least 1, got 'many'",
+        ),
+        (("--recipe", "steps=0"), "steps must be a whole number of at least 1, got 0"),
+        (("--recipe", "trend=3"), "trend must be True or False, got 3"),
+        (("--recipe", "steps"), "expected NAME=VALUE"),
         (("--hyperparameter", "hiden=[8]"), "did you mean hidden?"),
         (("--hyperparameter", "hidden=[1.5]"), "--hyperparameter hidden: expected tuple"),
     ],
@@ -96,12 +104,12 @@ def test_several_rewards_need_weights_to_be_ranked(capsys, tmp_path):
     policies = ("--policy", "behaviour", "--policy", "columns", "--gamma", ".5")
     assert "--weights" in refused(capsys, "compare", data, *policies)
     error = refused(capsys, "compare", data, *policies, "--weights", "-1,2,3")
-    assert "expected 2 numbers, for a, b; got 3" in error
+    assert "expected 2 finite numbers, for a, b; got [-1.0, 2.0, 3.0]" in error
 
 
 def test_weights_need_several_rewards(capsys, tmp_path):
     words = ("evaluate", write(tmp_path, log()), "--policy", "behaviour", "--gamma", ".5")
-    assert "--weights is for several rewards" in refused(capsys, *words, "--weights", "2")
+    assert "weights is for several rewards" in refused(capsys, *words, "--weights", "2")
 
 
 def test_files_go_together(capsys):
@@ -149,7 +157,7 @@ def test_a_fault_of_ours_is_one_line(capsys, tmp_path, monkeypatch):
     def broken(*_):
         raise RuntimeError("a\nb \x1b[31m")
 
-    monkeypatch.setattr("fle.cli.check.read_data", broken)
+    monkeypatch.setattr("fle.cli.check_command.read_data", broken)
     answer = run(capsys, "check", "log.parquet")
     assert answer.code == 3
     assert "please report it" in answer.err
@@ -164,13 +172,13 @@ def test_other_endings(capsys, monkeypatch):
     def stopped(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fle.cli.check.read_data", stopped)
+    monkeypatch.setattr("fle.cli.check_command.read_data", stopped)
     assert run(capsys, "check", "log.parquet").code == 130
 
     def full(*_):
         raise OSError(28, "No space left on device", "run/run.json")
 
-    monkeypatch.setattr("fle.cli.check.read_data", full)
+    monkeypatch.setattr("fle.cli.check_command.read_data", full)
     answer = run(capsys, "check", "log.parquet")
     assert (answer.code, answer.err) == (2, "error: run/run.json: No space left on device\n")
 

@@ -41,9 +41,7 @@ def two_rewards(scales=(1.0, 1.0)):
 
 
 def fit(name, scales=(1.0, 1.0)):
-    return fle.evaluate(
-        two_rewards(scales), [1.0], gamma=0.0, model=MODELS[name], recipe=RECIPE
-    )
+    return fle.evaluate(two_rewards(scales), [1.0], gamma=0.0, model=MODELS[name], recipe=RECIPE)
 
 
 @pytest.fixture(scope="module", params=MODELS)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fle.data.units import centre_and_scale
+from fle.data.passes import centre_and_scale
 
 COLUMN = np.random.default_rng(0).standard_normal((500, 1))
 

@@ -156,7 +156,7 @@ def serve(cache):
     import scipy.optimize
     import scipy.spatial  # noqa: F401
 
-    import fle.cli.evaluate  # noqa: F401
+    import fle.cli.evaluate_command  # noqa: F401
     from fle.fitting import checkpoints
 
     jax.config.update("jax_compilation_cache_dir", cache)

@@ -178,7 +178,7 @@ def test_d3rlpy_without_a_distribution_says_so(torch_stand_in):
 
 def test_torch_modules_must_be_in_evaluation_mode():
     with pytest.raises(PolicyError, match=r"call module.eval\(\) first"):
-        from_torch(types.SimpleNamespace(recipe=True), kind="logits")
+        from_torch(types.SimpleNamespace(training=True), kind="logits")
     with pytest.raises(SettingsError, match="expected probs, logits, action"):
         from_torch(lambda x: x, kind="logit")
 

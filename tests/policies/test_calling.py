@@ -5,7 +5,7 @@ import time
 import pytest
 
 from fle.errors import PolicyError
-from fle.policies.calling import Deadline
+from fle.policies.function_policies import Deadline
 
 
 def nothing():

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fle.report.number_style import NumberStyle, percent
 from fle.report.panels import BINS, LEVELS, START_LEVEL, Axis, Panel
+from fle.report.style import NumberStyle, percent
 from fle.returns import ReturnDistribution, cvar, quantile
 
 GENERATOR = np.random.default_rng(0)

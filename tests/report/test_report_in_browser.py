@@ -10,7 +10,7 @@ from browser import CHROMIUM, browser_page
 from sample_evaluations import HOSTILE, scalar, vector
 
 from fle.report import Extras, gather, write_report
-from fle.report.number_style import NumberStyle, percent
+from fle.report.style import NumberStyle, percent
 from fle.returns import ReturnDistribution, cvar
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")

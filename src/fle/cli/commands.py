@@ -2,27 +2,25 @@
 
 from dataclasses import dataclass
 
-from fle.cli import kinds
-from fle.cli.options import Option
+from fle import models
+from fle.cli.options import (
+    Option,
+    discount,
+    name_and_value,
+    risk_measure,
+    seconds,
+    weights,
+    whole,
+)
 from fle.returns.measures import known_forms
 
-MODELS = (
-    "auto",
-    "gmm",
-    "histogram",
-    "gaussian",
-    "categorical",
-    "quantile",
-    "autoregressive",
-    "flow",
-    "diffusion",
-)
+MODELS = ("auto", *models.names())
 POLICY_HELP = "an ONNX file, behaviour, columns or columns:PREFIX, or module:function"
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command; `module` is imported only when it runs."""
+    """A command; `module` is imported only when it runs, and has a function of its name."""
 
     name: str
     module: str
@@ -73,7 +71,7 @@ COLUMNS = (
     Option(
         "number_of_actions",
         "how many discrete actions there are; makes whole numbers actions",
-        kind=kinds.whole(1),
+        kind=whole(1),
         metavar="N",
     ),
 )
@@ -83,7 +81,7 @@ POLICY_SETTINGS = (
     Option(
         "policy_output", "what the ONNX outputs are, such as logits=output_0", metavar="ROLE=NAME"
     ),
-    Option("policy_timeout", "how long it may take in total", "value", kinds.seconds, "SECONDS"),
+    Option("policy_timeout", "how long it may take in total", "value", seconds, "SECONDS"),
     Option(
         "allow_code",
         "let module:function import and run Python code; not for --config",
@@ -94,32 +92,36 @@ POLICY_SETTINGS = (
         "action_draws",
         "actions drawn at each observation",
         "value",
-        kinds.whole(1),
+        whole(1),
         "N",
         default=16,
     ),
 )
 PROBLEM = (
-    Option("gamma", "discount factor; below 1 unless there is a horizon", "value", kinds.discount),
-    Option("horizon", "number of steps of an episode", "value", kinds.whole(1), "STEPS"),
+    Option("gamma", "discount factor; below 1 unless there is a horizon", "value", discount),
+    Option("horizon", "number of steps of an episode", "value", whole(1), "STEPS"),
 )
 FIT = (
     Option("model", "the return model", choices=MODELS, default="auto"),
-    Option("hyperparameter", "of the model, repeatable", "table", kinds.name_and_value, "NAME=V"),
+    Option("hyperparameter", "of the model, repeatable", "table", name_and_value, "NAME=V"),
     Option(
-        "training", "setting of the training, repeatable", "table", kinds.name_and_value, "NAME=V"
+        "recipe",
+        "setting of the training, such as steps=500; repeatable",
+        "table",
+        name_and_value,
+        "NAME=V",
     ),
-    Option("stages", "stages of a discounted problem", "value", kinds.whole(1), "N"),
+    Option("stages", "stages of a discounted problem", "value", whole(1), "N"),
     Option(
         "rows",
         "which stages a row serves, every one, that of its step, or one",
         choices=("all", "step", "split"),
     ),
-    Option("seed", "the same seed gives the same result", "value", kinds.whole(0), "N", default=0),
+    Option("seed", "the same seed gives the same result", "value", whole(0), "N", default=0),
 )
 ANYWAY = Option("anyway", "give numbers although the data hardly covers the policy", "switch")
 WEIGHTS = Option(
-    "weights", "for several rewards: their weights in a sum, as 1,0.5", "value", kinds.weights
+    "weights", "for several rewards: their weights in a sum, as 1,0.5", "value", weights
 )
 RUN_FILES = (
     Option("out", "run directory; a run that was stopped goes on there", metavar="RUN"),
@@ -131,7 +133,7 @@ CONFIG = Option("config", "a TOML file with any of these options", metavar="FILE
 
 CHECK = Command(
     "check",
-    "fle.cli.check",
+    "fle.cli.check_command",
     "what is in the data, every problem with it, and how well it covers a policy",
     "fle check DATA [--policy P] [options]",
     """\
@@ -146,11 +148,12 @@ CHECK = Command(
 )
 EVALUATE = Command(
     "evaluate",
-    "fle.cli.evaluate",
+    "fle.cli.evaluate_command",
     "what a policy would earn, and how badly it could go",
     "fle evaluate DATA --policy P (--gamma G | --horizon STEPS) [options]",
     """\
   fle evaluate logs.parquet --policy policy.onnx --gamma 0.99 --out run/
+  fle evaluate logs.parquet --policy policy.onnx --gamma 0.99 --plan
   fle evaluate logs.csv --policy behaviour --horizon 20 --measure below:-5
   fle evaluate logs.parquet --policy columns --gamma 0.95 --json > result.json
   fle evaluate --config run/run.toml --seed 1 --out other/""",
@@ -167,10 +170,11 @@ EVALUATE = Command(
                     "measure",
                     f"one more row of the table, such as cvar:0.01; repeatable; {known_forms()}",
                     "list",
-                    kinds.risk_measure,
+                    risk_measure,
                 ),
                 WEIGHTS,
                 ANYWAY,
+                Option("plan", "print what would be done, and train nothing", "switch"),
                 JSON,
                 CONFIG,
             ),
@@ -179,7 +183,7 @@ EVALUATE = Command(
 )
 COMPARE = Command(
     "compare",
-    "fle.cli.compare",
+    "fle.cli.compare_command",
     "several policies on the same data, ranked, with paired differences",
     "fle compare DATA --policy A --policy B (--gamma G | --horizon STEPS) [options]",
     """\
@@ -211,9 +215,9 @@ COMPARE = Command(
                     "by",
                     f"what to rank by, such as cvar:0.1; {known_forms()}",
                     "value",
-                    kinds.risk_measure,
+                    risk_measure,
                     "MEASURE",
-                    default=kinds.risk_measure("mean"),
+                    default=risk_measure("mean"),
                 ),
                 *RUN_FILES,
                 WEIGHTS,
@@ -226,7 +230,7 @@ COMPARE = Command(
 )
 REPORT = Command(
     "report",
-    "fle.cli.report",
+    "fle.cli.small_commands",
     "draw the report of a finished run again",
     "fle report RUN [options]",
     """\
@@ -246,7 +250,7 @@ REPORT = Command(
 )
 DEMO = Command(
     "demo",
-    "fle.cli.demo",
+    "fle.cli.small_commands",
     "evaluate a policy on bundled data, where the truth is known",
     "fle demo [options]",
     """\
@@ -266,7 +270,7 @@ DEMO = Command(
 )
 COMPLETION = Command(
     "completion",
-    "fle.cli.completion",
+    "fle.cli.small_commands",
     "print a script that completes commands and options in a shell",
     "fle completion bash|zsh|fish",
     """\

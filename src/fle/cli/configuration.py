@@ -14,7 +14,7 @@ from fle.cli.options import Option
 from fle.errors import nearest
 
 # Said on the command line only.
-UNWRITTEN = ("config", "json")
+UNWRITTEN = ("config", "json", "plan")
 
 
 def resolve(command: Command, given: argparse.Namespace) -> argparse.Namespace:

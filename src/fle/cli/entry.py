@@ -11,11 +11,22 @@ from typing import Any
 
 from fle.cli.commands import COMMANDS
 from fle.cli.configuration import resolve
-from fle.cli.messages import Messages, in_options, one_line, say
+from fle.cli.messages import (
+    DONE,
+    FAULT,
+    NO_ESTIMATE,
+    STOPPED,
+    WRONG_INPUT,
+    Messages,
+    Outcome,
+    in_options,
+    json_text,
+    one_line,
+    say,
+)
 from fle.cli.options import require
-from fle.cli.outcome import DONE, FAULT, NO_ESTIMATE, STOPPED, WRONG_INPUT, Outcome, json_text
 from fle.cli.parser import REPRODUCE, REPRODUCE_MODULE, parse
-from fle.errors import FLEError, ModelError, TrainingError
+from fle.errors import CoverageError, FLEError, ModelError, TrainingError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -53,10 +64,10 @@ def _run(arguments: Sequence[str], messages: Messages) -> int:
     command = next(command for command in COMMANDS if command.name == given.command)
     options = resolve(command, given)
     require(options, command.options)
-    module = importlib.import_module(command.module)
+    run = getattr(importlib.import_module(command.module), command.name)
     # The policy may print, and stdout is for the answer alone.
     with contextlib.redirect_stdout(sys.stderr):
-        outcome: Outcome = module.run(options, messages)
+        outcome: Outcome = run(options, messages)
     if getattr(options, "json", False):
         document = {"command": command.name, **outcome.document}
         print(json_text({**document, "warnings": messages.warnings, "exit_code": outcome.code}))
@@ -79,7 +90,7 @@ def _failed(error: Exception, as_json: bool, messages: Messages) -> int:
 
 
 def _code_of(error: Exception) -> int:
-    if isinstance(error, TrainingError | ModelError):
+    if isinstance(error, CoverageError | TrainingError | ModelError):
         return NO_ESTIMATE
     return WRONG_INPUT if isinstance(error, FLEError | OSError) else FAULT
 

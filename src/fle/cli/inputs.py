@@ -1,44 +1,34 @@
-"""The data and the policies that a command line names."""
+"""From options to data, policies and plans."""
 
 import argparse
+import dataclasses
+import types
+import typing
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from fle import models
+from fle.cli.compilation import keep_compiled
+from fle.cli.messages import UsageError
 from fle.data import Dataset, read
-from fle.errors import PolicyError
-from fle.policies import (
-    ActionTable,
-    Policy,
-    RowProbabilities,
-    TabulatedPolicy,
-    load_policy,
-    tabulated,
-)
+from fle.errors import PolicyError, SettingsError, nearest
+from fle.policies import Policy, RowProbabilities, load_policy
 from fle.policies.loading import TIMEOUT_SECONDS
+from fle.recipe import Recipe
+
+if TYPE_CHECKING:
+    from fle.fitting import Plan
 
 COLUMNS = "columns"
 # What `fle.data.read` calls probabilities that have no other name.
 UNNAMED = "probability"
-
-
-@dataclass(frozen=True, eq=False)
-class Target:
-    """A policy, what it answered, and how well the data covers it."""
-
-    name: str
-    policy: Policy
-    tabulated: TabulatedPolicy
-
-    @property
-    def initial(self) -> ActionTable:
-        """What it does at the initial observations."""
-        return self.tabulated.initial
-
-    @property
-    def enough(self) -> bool:
-        """Whether a headline number may be given."""
-        return self.tabulated.enough
+# By annotation, what may be given: a whole number is a number too.
+PLAIN: dict[Any, Any] = {
+    float: (int, float),
+    int: int,
+    str: str,
+    type(None): type(None),
+}
 
 
 def read_data(options: argparse.Namespace, policies: Sequence[str]) -> Dataset:
@@ -60,20 +50,110 @@ def read_data(options: argparse.Namespace, policies: Sequence[str]) -> Dataset:
     )
 
 
-def read_target(text: str, data: Dataset, options: argparse.Namespace, *, seed: int = 0) -> Target:
-    """The policy that a text names, tabulated and held against the data."""
-    policy = _policy(text, data, options)
-    return Target(text, policy, tabulated(policy, data, draws=options.action_draws, seed=seed))
+def read_data_to_fit(options: argparse.Namespace, policies: Sequence[str]) -> Dataset:
+    """The same for a fit, whose settings are refused, if they must be, before a file is read."""
+    # Here and not above: JAX takes a second to import, and `fle check` needs none of it.
+    from fle.fitting.problem import checked_gamma
+
+    checked_gamma(options.gamma, options.horizon, options.stages)
+    named_model(options)
+    _check_recipe(options.recipe)
+    data = read_data(options, policies)
+    return data.with_steps() if options.rows == "step" and data.steps is None else data
 
 
-def coverage_words(target: Target) -> str:
-    """How well the data covers a policy, in one line."""
-    return target.tabulated.in_words()
+def named_policy(text: str, data: Dataset, options: argparse.Namespace) -> Policy:
+    """The policy that a text stands for."""
+    kind, colon, prefix = text.partition(":")
+    if kind == COLUMNS:
+        name = prefix if colon else UNNAMED
+        return RowProbabilities(*data.recorded_probabilities(name))
+    return load_policy(
+        text,
+        input=options.policy_input,
+        output=options.policy_output,
+        allow_code=options.allow_code,
+        timeout=options.policy_timeout or TIMEOUT_SECONDS,
+    )
 
 
-def coverage_document(target: Target) -> dict[str, Any] | None:
-    """The same for machines."""
-    return target.tabulated.as_plain()
+def planned(text: str, data: Dataset, options: argparse.Namespace) -> "Plan":
+    """The plan of evaluating one policy, which is asked here."""
+    from fle.fitting import plan
+
+    keep_compiled()
+    return plan(
+        data,
+        named_policy(text, data, options),
+        gamma=options.gamma,
+        horizon=options.horizon,
+        model=named_model(options),
+        rows=options.rows,
+        stages=options.stages,
+        recipe=options.recipe,
+        action_draws=options.action_draws,
+        seed=options.seed,
+    )
+
+
+def named_model(options: argparse.Namespace) -> "str | models.ModelSpec":
+    """The model with its hyperparameters, or "auto"."""
+    if options.model == "auto":
+        if options.hyperparameter:
+            raise UsageError(
+                "--hyperparameter depends on the model, got --model auto; name a model, for example"
+                " --model gmm"
+            )
+        return "auto"
+    family: Any = models.family(options.model)
+    values = _hyperparameters(family, options.hyperparameter)
+    for field in dataclasses.fields(family):
+        needed = field.default is field.default_factory is dataclasses.MISSING
+        if needed and field.name not in values:
+            raise UsageError(
+                f"--hyperparameter {field.name}=... is missing: --model {options.model} needs it"
+            )
+    spec: models.ModelSpec = family(**values)
+    return spec
+
+
+def _check_recipe(given: dict[str, Any]) -> None:
+    try:
+        Recipe.of(given)
+    except SettingsError as error:
+        raise UsageError(f"--recipe: {error}") from error
+
+
+def _hyperparameters(family: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """Values whose names and types a model knows."""
+    known = {field.name: field.type for field in dataclasses.fields(family)}
+    checked = {}
+    for name, value in given.items():
+        if name not in known:
+            raise UsageError(
+                f"--hyperparameter: {family.__name__} has no {name!r}{nearest(name, known)};"
+                f" expected any of {', '.join(known)}"
+            )
+        checked[name] = tuple(value) if isinstance(value, list) else value
+        if not _fits(checked[name], known[name]):
+            kind = known[name]
+            expected = kind.__name__ if isinstance(kind, type) else str(kind)
+            raise UsageError(f"--hyperparameter {name}: expected {expected}, got {value!r}")
+    return checked
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a plain value is of an annotated type; no plain value is of any other type."""
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        return any(_fits(value, part) for part in parts)
+    if origin is typing.Literal:
+        return value in parts
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_fits(item, parts[0]) for item in value)
+    if isinstance(value, bool):
+        return hint is bool
+    return hint in PLAIN and isinstance(value, PLAIN[hint])
 
 
 def _names(given: list[str]) -> str | list[str] | None:
@@ -97,17 +177,3 @@ def _probability(options: argparse.Namespace, policies: Sequence[str]) -> Any:
     if set(wanted) <= {UNNAMED}:
         return own
     return wanted
-
-
-def _policy(text: str, data: Dataset, options: argparse.Namespace) -> Policy:
-    kind, colon, prefix = text.partition(":")
-    if kind == COLUMNS:
-        name = prefix if colon else UNNAMED
-        return RowProbabilities(*data.recorded_probabilities(name))
-    return load_policy(
-        text,
-        input=options.policy_input,
-        output=options.policy_output,
-        allow_code=options.allow_code,
-        timeout=options.policy_timeout or TIMEOUT_SECONDS,
-    )

@@ -1,14 +1,20 @@
-"""What is said besides the answer: warnings and errors, as short lines on stderr."""
+"""What a command says: its outcome, for people and for machines, and warnings on stderr."""
 
+import json
+import math
 import re
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from fle.errors import FLEWarning, SettingsError
 
+DONE, NO_ESTIMATE, WRONG_INPUT, FAULT, STOPPED = 0, 1, 2, 3, 130
 # Of interest to programmers of the packages below, not to the user of a command.
 UNSHOWN = (
     DeprecationWarning,
@@ -17,12 +23,44 @@ UNSHOWN = (
     ImportWarning,
     ResourceWarning,
 )
-ROLES = (
-    "next_observation|observation|action|reward|episode|step|terminated|truncated|weight"
-    "|probability|number_of_actions|out|resume|allow_code|timeout|input|output"
+# Arguments of the Python functions that are options here.
+ARGUMENTS = (
+    "observation",
+    "next_observation",
+    "action",
+    "reward",
+    "episode",
+    "step",
+    "terminated",
+    "truncated",
+    "weight",
+    "probability",
+    "number_of_actions",
+    "input",
+    "output",
+    "timeout",
+    "allow_code",
+    "action_draws",
+    "draws",
+    "gamma",
+    "horizon",
+    "model",
+    "recipe",
+    "stages",
+    "rows",
+    "seed",
+    "weights",
+    "anyway",
+    "out",
+    "resume",
 )
 # Options whose name is not the argument's.
-OTHER_NAMES = {"timeout": "policy_timeout", "input": "policy_input", "output": "policy_output"}
+OTHER_NAMES = {
+    "timeout": "policy_timeout",
+    "input": "policy_input",
+    "output": "policy_output",
+    "draws": "action_draws",
+}
 
 
 class UsageError(SettingsError):
@@ -73,10 +111,42 @@ def one_line(text: str) -> str:
 
 def in_options(text: str) -> str:
     """What the Python functions call `reward=...` is the option --reward here."""
+    names = "|".join(ARGUMENTS)
+    # `anyway=True` is a switch, which has no value.
+    text = re.sub(rf"(?<![\w.-])({names})=True\b", lambda found: _option(found[1]), text)
+    text = re.sub(
+        rf"(?<![\w.-])({names})=(?=[\w'\".{{\[])", lambda found: _option(found[1]) + " ", text
+    )
+    return re.sub(rf"`({names})`|^({names})(?=: )", lambda m: _option(m[1] or m[2]), text)
 
-    def option(match: re.Match[str]) -> str:
-        name = OTHER_NAMES.get(match[1], match[1])
-        return "--" + name.replace("_", "-") + (" " if match[2] else "")
 
-    text = re.sub(rf"(?<![\w.-])({ROLES})(=)(?=[\w'\".{{])", option, text)
-    return re.sub(rf"`({ROLES})()`", option, text)
+def _option(argument: str) -> str:
+    return "--" + OTHER_NAMES.get(argument, argument).replace("_", "-")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The lines to print, or the document to print instead of them, and the exit code."""
+
+    lines: tuple[str, ...]
+    document: dict[str, Any] = field(default_factory=dict)
+    code: int = DONE
+
+
+def json_text(document: dict[str, Any]) -> str:
+    """Strict JSON: what is no number is null."""
+    return json.dumps(_plain(document), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, bool | int | float | str | None) else str(value)

@@ -14,12 +14,14 @@ from fle.cli.configuration import as_toml, as_words
 from fle.cli.messages import Messages
 from fle.data import Dataset, write_cache
 from fle.errors import FLEError
+from fle.files import make_directory, read_json, write_atomically, write_json
 
 if TYPE_CHECKING:
-    from fle.fitting import Evaluation
-    from fle.returns import ReturnDistribution
+    from fle.fitting import Comparison, Evaluation
+    from fle.returns import Measure, ReturnDistribution
 
 CONFIG, DATA, CONTEXT, REPORT = "run.toml", "data.arrow", "context.json", "report.html"
+COMPARISON, COMPARISON_PAGE = "compare.json", "comparison.html"
 DRAWING = ("altair", "vl_convert", "jinja2")
 
 
@@ -42,8 +44,6 @@ class Context:
 
 def write_config(folder: Path, command: Command, options: argparse.Namespace) -> None:
     """The resolved options, for --config."""
-    from fle.files import make_directory, write_atomically
-
     make_directory(folder)
     write_atomically(folder / CONFIG, as_toml(command, options).encode("utf-8"))
 
@@ -80,8 +80,6 @@ def write_run_files(
     truth: "ReturnDistribution | None",
 ) -> Path | None:
     """What is known after the fit; where the report is, if it could be drawn."""
-    from fle.files import write_json
-
     write_json(folder / CONTEXT, context.as_plain())
     return draw_report(evaluation, folder / REPORT, context, messages, truth)
 
@@ -94,9 +92,7 @@ def draw_report(
     truth: "ReturnDistribution | None",
 ) -> Path | None:
     """The report, unless the packages that draw it are not installed."""
-    missing = [name for name in DRAWING if find_spec(name) is None]
-    if missing:
-        messages.warn(f"no report: {', '.join(missing)} missing; pip install 'fle[charts]'")
+    if not _can_draw(messages):
         return None
     from fle.report import Extras, write_report
 
@@ -115,10 +111,25 @@ def draw_report(
     return path
 
 
+def draw_comparison(
+    comparison: "Comparison", path: Path, by: "Measure", messages: Messages
+) -> Path | None:
+    """The page of a comparison, on the same terms."""
+    if not comparison.evaluations or not _can_draw(messages):
+        return None
+    comparison.report(path, by=by)
+    return path
+
+
+def _can_draw(messages: Messages) -> bool:
+    missing = [name for name in DRAWING if find_spec(name) is None]
+    if missing:
+        messages.warn(f"no report: {', '.join(missing)} missing; pip install 'fle[charts]'")
+    return not missing
+
+
 def read_context(folder: Path) -> Context | None:
     """What `write_run_files` wrote; None for a run that was made in Python."""
-    from fle.files import read_json
-
     path = folder / CONTEXT
     if not path.exists():
         return None

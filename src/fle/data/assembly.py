@@ -10,8 +10,8 @@ import numpy as np
 from fle.data import episodes as rules
 from fle.data import validation
 from fle.data.episodes import Transitions
+from fle.data.passes import Array, gather
 from fle.data.schema import COLUMN_OF, FIELDS, OTHER_ARRAYS, ROW_FIELDS, WORDS, Kind
-from fle.data.threads import Array, gather
 from fle.data.validation import Context, flag_array, numeric_array, require_finite
 from fle.errors import DataError
 

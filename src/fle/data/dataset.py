@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from fle.data.assembly import Given, assemble, flatten_episodes
 from fle.data.episodes import ends_episode, position_in_episode, starts_episode
+from fle.data.passes import Array
 from fle.data.schema import ROW_FIELDS, Record, fingerprint
-from fle.data.threads import Array
 from fle.data.validation import numeric_array, require_rows, weight_array
 from fle.errors import DataError, FLEWarning, SettingsError
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fle.data.threads import (
+from fle.data.passes import (
     Array,
     gather,
     holds_throughout,

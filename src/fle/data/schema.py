@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fle.data.threads import Array
+from fle.data.passes import Array
 from fle.data.validation import (
     Context,
     action_array,

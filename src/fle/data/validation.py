@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fle.data.threads import Array, all_finite
+from fle.data.passes import Array, all_finite
 from fle.errors import DataError
 
 LARGEST_ID = 2**31 - 1

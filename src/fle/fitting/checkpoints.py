@@ -1,19 +1,19 @@
-"""The state of a Bellman loop between two stages, and its files."""
+"""Checkpoints: the state of a Bellman loop between two stages, as files."""
 
 import dataclasses
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
 from fle.errors import FLEError
 from fle.files import make_directory, remove_leftovers, write_atomically
 from fle.fitting.encoding import Fitted
+from fle.fitting.loop import LoopState
 from fle.fitting.measurement import StageRecord
-from fle.fitting.optimiser import OptimiserState, initial_state
+from fle.fitting.optimiser import initial_state
 from fle.fitting.tensor_files import (
     DamagedFileError,
     array_leaves,
@@ -30,52 +30,6 @@ Resume = Literal["latest", "previous"]
 # Many short stages are not worth a file each.
 SECONDS_BETWEEN = 5.0
 KEPT_FILES = 2
-
-
-@dataclass(frozen=True)
-class LoopState:
-    """All that the next stage depends on, and what the finished ones reached.
-
-    Nothing random is in it: what a stage draws follows from the seed and its number.
-
-    stage: how many stages are finished.
-    fits: those that are kept, the last one last.
-    optimiser: carried on where the learning rate falls over the whole fit; None before.
-    """
-
-    stage: int
-    fits: tuple[Fitted, ...]
-    optimiser: OptimiserState | None
-    weight_decay: float
-    notes: tuple[str, ...]
-    records: tuple[StageRecord, ...]
-
-
-class Keeper(Protocol):
-    """Told of every state, and asked for the last one."""
-
-    def restore(self, blank: Fitted) -> LoopState | None:
-        """The state to go on from, if any; `blank` is a fresh fit of the same shapes."""
-
-    def keep(self, state: LoopState) -> None:
-        """A stage is finished."""
-
-    def flush(self) -> None:
-        """No more states come: whatever is not yet on the disk goes there now."""
-
-
-class NothingKept:
-    """A fit that is not written anywhere."""
-
-    def restore(self, blank: Fitted) -> LoopState | None:
-        """Nothing."""
-        return None
-
-    def keep(self, state: LoopState) -> None:
-        """Nothing."""
-
-    def flush(self) -> None:
-        """Nothing."""
 
 
 class Checkpoints:

@@ -2,9 +2,11 @@
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,18 +18,25 @@ from fle.errors import FLEWarning, SettingsError
 from fle.fitting.checkpoints import Resume
 from fle.fitting.evaluation import Evaluation
 from fle.fitting.planning import Plan, plan
-from fle.fitting.problem import RowUse
-from fle.fitting.progress import Progress
+from fle.fitting.problem import Problem, RowUse
+from fle.fitting.progress import Progress, Titled, default_progress
 from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness, draw_block
 from fle.models.specs import ModelSpec
-from fle.policies import ActionTable, Policy
+from fle.policies import Policy
 from fle.recipe import Recipe
 from fle.returns import ReturnDistribution
 from fle.returns.measures import Measure, measure
 
 PAIRS = 4 * SAMPLE_BLOCK
 # Two samples of one distribution cross by chance; below this many standard errors they are equal.
-CROSSING_ERRORS = 3.0
+# Somewhere on the line, 3 are passed by chance in one comparison of ten, 4 in one of a hundred.
+CROSSING_ERRORS = 4.0
+Out = Mapping[str, str | os.PathLike[str]] | str | os.PathLike[str] | None
+DOMINANCE = (
+    "a policy dominates another in the first order where every return is at least as likely to be "
+    "exceeded, so that everybody who wants more prefers it; in the second order, everybody who "
+    "also shuns risk does"
+)
 CAUTION = "these are differences between fitted distributions; the error of the fits is not in them"
 
 
@@ -95,6 +104,43 @@ class Comparison:
     starts: int
     weights: tuple[float, ...] | None = None
 
+    @classmethod
+    def of(
+        cls,
+        plans: Mapping[str, Plan],
+        *,
+        weights: npt.ArrayLike | None = None,
+        anyway: bool = False,
+        progress: Progress | None = None,
+        out: Out = None,
+        resume: Resume = "latest",
+    ) -> "Comparison":
+        """Carry out plans that were made for the same data and problem; see `compare`."""
+        first = _alike(plans)
+        summed = ranking_weights(weights, first.data)
+        refused = {n: p for n, p in plans.items() if p.withheld is not None and not anyway}
+        evaluations, paired = {}, {}
+        which = _paired_starts(len(first.target.initial), first.provenance.seed)
+        for place, (name, planned) in enumerate(plans.items()):
+            if name in refused:
+                continue
+            evaluations[name] = planned.carry_out(
+                anyway=anyway,
+                progress=Titled(name, progress or default_progress()),
+                out=_folder(out, name),
+                resume=resume,
+            )
+            # A stream for each policy: from the start on, the two of a pair have nothing in common.
+            random = Randomness(first.provenance.seed, Purpose.PAIRS, 1 + place)
+            paired[name] = _returns_from(evaluations[name], planned, which, random.generator)
+        return cls(evaluations, refused, paired, len(first.target.initial), summed)
+
+    @property
+    def problem(self) -> Problem:
+        """Which return is compared; the same for all."""
+        evaluated = [evaluation.problem for evaluation in self.evaluations.values()]
+        return [*evaluated, *(planned.problem for planned in self.refused.values())][0]
+
     @cached_property
     def returns(self) -> dict[str, ReturnDistribution]:
         """By name, the scalar return that is compared."""
@@ -118,11 +164,7 @@ class Comparison:
         """Each policy against every later one, in pairs from the same starts."""
         names = list(self.evaluations) if names is None else list(names)
         sums = {name: self._sums(self.paired[name]) for name in names}
-        return [
-            Difference.of(first, second, sums[first], sums[second])
-            for place, first in enumerate(names)
-            for second in names[place + 1 :]
-        ]
+        return [Difference.of(a, b, sums[a], sums[b]) for a, b in combinations(names, 2)]
 
     def dominance(self, order: Literal[1, 2] = 1) -> list[Dominance]:
         """Every ordered pair of policies, held against stochastic dominance of an order."""
@@ -135,6 +177,15 @@ class Comparison:
             for second in sums
             if first != second
         ]
+
+    def dominance_in_words(self, names: Sequence[str] | None = None) -> list[str]:
+        """For each pair of policies, which of them everybody would prefer, if any."""
+        names = list(self.evaluations) if names is None else list(names)
+        holding = {
+            order: {(d.first, d.second) for d in self.dominance(order) if d.holds}
+            for order in (1, 2)
+        }
+        return [_preference(a, b, holding[1], holding[2]) for a, b in combinations(names, 2)]
 
     def pairing(self) -> str:
         """How the pairs were made, in words."""
@@ -183,7 +234,7 @@ def compare(
     seed: int = 0,
     anyway: bool = False,
     progress: Progress | None = None,
-    out: Mapping[str, str | os.PathLike[str]] | str | os.PathLike[str] | None = None,
+    out: Out = None,
     resume: Resume = "latest",
 ) -> Comparison:
     """Evaluate several policies on one log with the same settings, and hold them side by side.
@@ -199,84 +250,94 @@ def compare(
 
     Example: `fle.compare(data, {"old": old, "new": new}, gamma=0.99).ranking("cvar:0.1")`.
     """
-    if not policies:
-        raise SettingsError("policies must have at least one policy, got none.")
-    summed = _checked_weights(weights, data)
-    plans = {
-        name: _planned(
-            name,
-            data,
-            policy,
-            gamma=gamma,
-            horizon=horizon,
-            model=model,
-            rows=rows,
-            stages=stages,
-            recipe=recipe,
-            action_draws=action_draws,
-            seed=seed,
-        )
-        for name, policy in policies.items()
-    }
-    return _carried_out(plans, data, summed, anyway, progress, out, resume)
+    ranking_weights(weights, data)
+    plans = {}
+    for name, policy in policies.items():
+        with warnings_named(name):
+            plans[name] = plan(
+                data,
+                policy,
+                gamma=gamma,
+                horizon=horizon,
+                model=model,
+                rows=rows,
+                stages=stages,
+                recipe=recipe,
+                action_draws=action_draws,
+                seed=seed,
+            )
+    return Comparison.of(
+        plans, weights=weights, anyway=anyway, progress=progress, out=out, resume=resume
+    )
 
 
-def _carried_out(
-    plans: Mapping[str, Plan],
-    data: Dataset,
-    weights: tuple[float, ...] | None,
-    anyway: bool,
-    progress: Progress | None,
-    out: Mapping[str, str | os.PathLike[str]] | str | os.PathLike[str] | None,
-    resume: Resume,
-) -> Comparison:
-    refused = {n: p for n, p in plans.items() if p.withheld is not None and not anyway}
-    evaluations, paired = {}, {}
-    starts = data.require_initial_observations()
-    for place, (name, planned) in enumerate(plans.items()):
-        if name in refused:
-            continue
-        folder = out[name] if isinstance(out, Mapping) else out and Path(out) / name
-        evaluations[name] = planned.carry_out(
-            anyway=anyway, progress=progress, out=folder, resume=resume
-        )
-        # A stream for each policy: from the start on, the two of a pair have nothing in common.
-        seed = planned.provenance.seed
-        random, which = (
-            Randomness(seed, Purpose.PAIRS, 1 + place),
-            _paired_starts(len(starts), seed),
-        )
-        paired[name] = _returns_from(evaluations[name], planned, starts, which, random)
-    return Comparison(evaluations, refused, paired, len(starts), weights)
-
-
-def _planned(name: str, data: Dataset, policy: Policy, **settings: Any) -> Plan:
-    """The plan of one policy, whose warnings say whose they are."""
+@contextmanager
+def warnings_named(name: str) -> Iterator[None]:
+    """Our warnings in here say whose they are."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        planned = plan(data, policy, **settings)
+        yield
     for warning in caught:
         own = issubclass(warning.category, FLEWarning)
         text = f"{name}: {warning.message}" if own else str(warning.message)
         warnings.warn(text, warning.category, stacklevel=3)
-    return planned
 
 
-def _checked_weights(weights: npt.ArrayLike | None, data: Dataset) -> tuple[float, ...] | None:
-    if weights is None:
-        if data.return_dim > 1:
-            raise SettingsError(
-                f"A ranking needs one number, but there are {data.return_dim} rewards: "
-                f"{', '.join(data.reward_names)}. Give weights, such as {[1] * data.return_dim}."
-            )
-        return None
+def ranking_weights(weights: npt.ArrayLike | None, data: Dataset) -> tuple[float, ...] | None:
+    """What makes one number of the rewards; None if there is only one."""
+    if weights is None and data.return_dim > 1:
+        raise SettingsError(
+            f"A ranking needs one number, but there are {data.return_dim} rewards: "
+            f"{', '.join(data.reward_names)}. Give `weights`, one for each."
+        )
+    return None if weights is None else checked_weights(weights, data)
+
+
+def checked_weights(weights: npt.ArrayLike, data: Dataset) -> tuple[float, ...]:
+    """The weights of the rewards in a sum, one for each."""
+    if data.return_dim == 1:
+        raise SettingsError("weights is for several rewards, and the data has one; leave it out.")
     given = np.asarray(weights, dtype=float)
     if given.shape != (data.return_dim,) or not np.all(np.isfinite(given)):
         raise SettingsError(
             f"weights: expected {data.return_dim} finite numbers, for "
-            f"{', '.join(data.reward_names)}; got {weights!r}."
+            f"{', '.join(data.reward_names)}; got {given.tolist()}."
         )
-    return None if data.return_dim == 1 else tuple(float(weight) for weight in given)
+    return tuple(float(weight) for weight in given)
+
+
+def _alike(plans: Mapping[str, Plan]) -> Plan:
+    """The first of the plans, if all are for the same data and problem."""
+    if not plans:
+        raise SettingsError("policies must have at least one policy, got none.")
+    (name, first), *others = plans.items()
+    for other, planned in others:
+        same = planned.provenance.data == first.provenance.data
+        if not same or planned.problem != first.problem:
+            raise SettingsError(
+                f"expected plans for the same data and problem, got others for {name!r} and "
+                f"{other!r}. Make them from one data set, with equal gamma, horizon and stages."
+            )
+    return first
+
+
+def _folder(out: Out, name: str) -> str | os.PathLike[str] | None:
+    if isinstance(out, Mapping):
+        return out[name]
+    return None if out is None else Path(out) / name
+
+
+def _preference(a: str, b: str, first: set[tuple[str, str]], second: set[tuple[str, str]]) -> str:
+    """What stochastic dominance says about two policies, from the pairs where it holds."""
+    if {(a, b), (b, a)} <= first:
+        return f"{a} and {b} cannot be told apart: their distributions differ by chance alone"
+    for better, worse in ((a, b), (b, a)):
+        if (better, worse) in first:
+            return f"{better} dominates {worse} in the first order"
+    for better, worse in ((a, b), (b, a)):
+        if (better, worse) in second and (worse, better) not in second:
+            return f"{better} dominates {worse} in the second order only"
+    return f"neither of {a} and {b} dominates the other"
 
 
 def _paired_starts(starts: int, seed: int) -> np.ndarray:
@@ -286,22 +347,16 @@ def _paired_starts(starts: int, seed: int) -> np.ndarray:
 
 
 def _returns_from(
-    evaluation: Evaluation,
-    planned: Plan,
-    starts: np.ndarray,
-    which: np.ndarray,
-    random: Randomness,
+    evaluation: Evaluation, planned: Plan, which: np.ndarray, generator: np.random.Generator
 ) -> np.ndarray:
     """A return (n, d) from each of n starts; actions by the policy."""
-    table = planned.target.initial
-    there = ActionTable(table.actions[which], table.probabilities[which])
-    cumulative = np.cumsum(there.probabilities, axis=1)
-    levels = random.generator.random(len(there)) * cumulative[:, -1]
-    picks = np.minimum((levels[:, None] >= cumulative).sum(axis=1), there.candidates - 1)
-    actions = there.actions[np.arange(len(there)), picks]
-    inputs = evaluation.encoder.inputs(starts[which], actions)
+    starts, table = planned.data.require_initial_observations(), planned.target.initial
+    cumulative = np.cumsum(table.probabilities[which], axis=1)
+    levels = generator.random(which.size) * cumulative[:, -1]
+    picks = np.minimum((levels[:, None] >= cumulative).sum(axis=1), table.candidates - 1)
+    inputs = evaluation.encoder.inputs(starts[which], table.actions[which, picks])
     blocks = [
-        draw_block(evaluation.fits[-1], inputs[first : first + SAMPLE_BLOCK], random.generator)
+        draw_block(evaluation.fits[-1], inputs[first : first + SAMPLE_BLOCK], generator)
         for first in range(0, len(inputs), SAMPLE_BLOCK)
     ]
     return np.concatenate(blocks) * evaluation.encoder.reward_unit
@@ -310,7 +365,7 @@ def _returns_from(
 def _dominance(
     first: str, second: str, ours: np.ndarray, theirs: np.ndarray, order: Literal[1, 2]
 ) -> Dominance:
-    """From sorted samples; what three standard errors explain does not speak against it."""
+    """From sorted samples; what CROSSING_ERRORS standard errors explain is not held against it."""
     grid = np.concatenate([ours, theirs])
     grid.sort()
     shares = [np.searchsorted(rows, grid, side="right") / rows.size for rows in (ours, theirs)]

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
 from fle.data import Dataset
-from fle.data.units import centre_and_scale
+from fle.data.passes import centre_and_scale
 from fle.models.law import Law, Sizes
 from fle.models.objectives import Transition
 from fle.policies import ActionTable

@@ -5,16 +5,15 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from fle.errors import TrainingError
-from fle.fitting.checkpoints import Keeper, LoopState
 from fle.fitting.encoding import Encoder, Fitted, Frame, Limits, Rows, return_limits, transitions
-from fle.fitting.measurement import MEASURED_ROWS, Measurement
+from fle.fitting.measurement import MEASURED_ROWS, Measurement, StageRecord
 from fle.fitting.optimiser import (
     OptimiserState,
     Schedule,
@@ -31,6 +30,53 @@ from fle.models.law import Law, Sizes
 from fle.models.objectives import GradientObjective, Objective, Transition
 from fle.models.specs import ModelSpec
 from fle.recipe import HANDICAPS, HELD_OUT, LEAST_ROWS, LEAST_SCALE, WEIGHT_DECAYS, Resolved
+
+
+@dataclass(frozen=True)
+class LoopState:
+    """All that the next stage depends on, and what the finished ones reached.
+
+    Nothing random is in it: what a stage draws follows from the seed and its number.
+
+    stage: how many stages are finished.
+    fits: those that are kept, the last one last.
+    optimiser: carried on where the learning rate falls over the whole fit; None before.
+    """
+
+    stage: int
+    fits: tuple[Fitted, ...]
+    optimiser: OptimiserState | None
+    weight_decay: float
+    notes: tuple[str, ...]
+    records: tuple[StageRecord, ...]
+
+
+class Keeper(Protocol):
+    """Told of every state, and asked for the last one."""
+
+    def restore(self, blank: Fitted) -> LoopState | None:
+        """The state to go on from, if any; `blank` is a fresh fit of the same shapes."""
+
+    def keep(self, state: LoopState) -> None:
+        """A stage is finished."""
+
+    def flush(self) -> None:
+        """No more states come: whatever is not yet on the disk goes there now."""
+
+
+class NothingKept:
+    """A fit that is not written anywhere."""
+
+    def restore(self, blank: Fitted) -> LoopState | None:
+        """Nothing."""
+        return None
+
+    def keep(self, state: LoopState) -> None:
+        """Nothing."""
+
+    def flush(self) -> None:
+        """Nothing."""
+
 
 Training = Callable[
     [GradientObjective, Law, OptimiserState, float], tuple[OptimiserState, np.ndarray]

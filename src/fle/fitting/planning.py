@@ -11,20 +11,19 @@ import numpy as np
 
 from fle.data import Dataset
 from fle.errors import CoverageError, FLEWarning, SettingsError
-from fle.fitting.checkpoints import Keeper, NothingKept, Resume
-from fle.fitting.cost import Cost, expected_cost
+from fle.fitting.checkpoints import Resume
 from fle.fitting.encoding import Encoder
 from fle.fitting.evaluation import Evaluation
-from fle.fitting.loop import Loop
+from fle.fitting.loop import Keeper, Loop, NothingKept
 from fle.fitting.problem import (
     Problem,
     RowUse,
     Stage,
     checked_gamma,
-    checked_stages,
+    chosen_stages,
     stages_of,
 )
-from fle.fitting.progress import Progress, default_progress
+from fle.fitting.progress import Cost, Progress, default_progress, expected_cost
 from fle.fitting.provenance import LoggedData, Provenance, current_versions
 from fle.fitting.remarks import data_remarks, ends_at
 from fle.fitting.runs import begin_run
@@ -137,6 +136,20 @@ class Plan:
             provenance=self.provenance,
         )
 
+    def as_plain(self) -> dict[str, Any]:
+        """The plan for machines: all that is decided, without the arrays."""
+        return {
+            "problem": asdict(self.problem),
+            "coverage": self.target.as_plain(),
+            "model": self.model.as_plain(),
+            "recipe": {name: as_plain(value) for name, value in asdict(self.recipe).items()},
+            "stages": len(self.stages),
+            "cost": self.cost._asdict(),
+            "notes": list(self.notes),
+            "warnings": list(self.warnings),
+            "withheld": self.withheld,
+        }
+
     def rows(self) -> list[tuple[str, str]]:
         """The plan as names and texts, for a terminal and a page."""
         given = asdict(self.recipe)
@@ -207,7 +220,7 @@ def plan(
 
     Example: `print(fle.plan(data, policy, gamma=0.99))`, then `.carry_out()`.
     """
-    gamma, asked = checked_gamma(gamma, horizon), Recipe.of(recipe)
+    gamma, asked = checked_gamma(gamma, horizon, stages), Recipe.of(recipe)
     decisions = _decide(data, gamma, horizon, rows, stages, model, asked)
     # Of all rows, since the log's own policy is read off the following ones.
     settled = settle(policy, data, seed=seed)
@@ -304,7 +317,7 @@ def _decide(
         data = data.subset(data.weights > 0)
     data, use = _row_use(data, rows, horizon, notes)
     spec = _chosen_model(model, data, notes)
-    number, why = checked_stages(stages, horizon, data, gamma)
+    number, why = chosen_stages(stages, horizon, data, gamma)
     problem = Problem(gamma, horizon, use, number)
     recipe = resolve(asked, _usual_recipe(problem, data, spec))
     notes += why

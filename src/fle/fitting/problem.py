@@ -46,13 +46,20 @@ class Problem:
         return words if self.gamma == 1 else f"{words}, discounted by gamma = {self.gamma:g}"
 
 
-def checked_gamma(gamma: float | None, horizon: int | None) -> float:
-    """The discount factor that is meant, or a SettingsError."""
+def checked_gamma(gamma: float | None, horizon: int | None, stages: int | None = None) -> float:
+    """The discount factor that is meant, where the three say which return that is."""
     if horizon is not None and (horizon < 1 or horizon != int(horizon)):
         raise SettingsError(f"horizon must be a whole number of at least 1, got {horizon!r}.")
+    if horizon is not None and stages is not None:
+        raise SettingsError(
+            f"stages is for discounted problems, got {stages} with a horizon, which has one stage a"
+            " step; leave it out."
+        )
+    if stages is not None and stages < 1:
+        raise SettingsError(f"stages must be at least 1, got {stages}.")
     if gamma is None:
         if horizon is None:
-            raise SettingsError("Give gamma (below 1) or horizon, or both; neither was given.")
+            raise SettingsError("Give `gamma` (below 1) or `horizon`, or both; neither was given.")
         return 1.0
     if not 0 <= gamma <= 1:
         raise SettingsError(f"gamma must lie in [0, 1], got {gamma!r}.")
@@ -64,19 +71,15 @@ def checked_gamma(gamma: float | None, horizon: int | None) -> float:
     return float(gamma)
 
 
-def checked_stages(
+def chosen_stages(
     stages: int | None, horizon: int | None, data: Dataset, gamma: float
 ) -> tuple[int, tuple[str, ...]]:
     """The number of stages, and what is to be known about it."""
     if horizon is not None:
-        if stages is not None:
-            raise SettingsError("stages is for discounted problems; with a horizon it is given.")
         return int(horizon), ()
     enough, reason = number_of_stages(data, gamma)
     if stages is None:
         return enough, (reason,)
-    if stages < 1:
-        raise SettingsError(f"stages must be at least 1, got {stages}.")
     if stages >= enough:
         return stages, ()
     return stages, (

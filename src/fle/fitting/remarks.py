@@ -4,7 +4,7 @@ import numpy as np
 
 from fle.data import Dataset
 from fle.data.episodes import ends_episode
-from fle.data.units import centre_and_scale
+from fle.data.passes import centre_and_scale
 from fle.fitting.encoding import Encoder
 from fle.fitting.problem import RowUse
 from fle.policies.coverage import neighbours

@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     from fle.paper.lock_runs import Store
     from fle.paper.presets import ALL_METHODS, PRESETS, Key, Preset, keys_of
     from fle.paper.theory import STUDIES
-    from fle.report.chart_style import altair_or_error
+    from fle.report.style import altair_or_error
 
     altair_or_error()
     store = Store(Path(options.out), quick=options.quick)

@@ -14,7 +14,7 @@ from fle.paper.lock_runs import FIGURE_BINS, FIGURE_LIMIT, true_counts, unpacked
 from fle.paper.lock_tables import SHORT_STEPS
 from fle.paper.presets import ALL_METHODS, ROWS, task_of
 from fle.paper.studies import Study
-from fle.report.chart_style import IMAGE, altair_or_error, rendered, specification
+from fle.report.style import IMAGE, altair_or_error, rendered, specification
 
 PANEL_WIDTH, PANEL_HEIGHT = 190, 90
 RING_SIZE = 150

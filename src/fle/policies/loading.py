@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fle.errors import PolicyError
-from fle.policies.calling import Deadline
-from fle.policies.function_policies import FunctionPolicy, Policy
+from fle.policies.function_policies import Deadline, FunctionPolicy, Policy
 from fle.policies.onnx_policy import load_onnx
 from fle.policies.row_policies import Behaviour
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from fle.errors import FLEError, FLEWarning, PolicyError, SettingsError
 from fle.policies.action_table import Array
-from fle.policies.calling import Deadline
+from fle.policies.function_policies import Deadline
 
 Result = TypeVar("Result")
 # What a model said for some rows, one entry per output asked for -> one array with those rows.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fle.data import Dataset
-from fle.data.units import centre_and_scale
+from fle.data.passes import centre_and_scale
 from fle.errors import PolicyError
 from fle.policies.action_table import ActionSpace, ActionTable, Array
 from fle.policies.function_policies import Policy, Question, StatedPolicy, stated

@@ -9,9 +9,8 @@ import numpy as np
 from fle.data import Dataset
 from fle.errors import SettingsError
 from fle.policies.action_table import ActionSpace, ActionTable, Array
-from fle.policies.calling import BATCH_SIZE
 from fle.policies.coverage import Coverage, coverage
-from fle.policies.function_policies import Policy, Question, stated
+from fle.policies.function_policies import BATCH_SIZE, Policy, Question, stated
 from fle.policies.row_policies import settle
 
 

@@ -9,11 +9,14 @@ import numpy as np
 
 from fle.files import write_atomically
 from fle.fitting import StageRecord
-from fle.report.chart_style import (
+from fle.report.contents import Contents, Coordinate, FloatArray, Joint, coordinates_of
+from fle.report.panels import LEVELS, START_LEVEL, Panel
+from fle.report.style import (
     HEIGHT,
     IMAGE,
     PAGE,
     Chart,
+    NumberStyle,
     Palette,
     Rows,
     altair_or_error,
@@ -25,9 +28,6 @@ from fle.report.chart_style import (
     specification,
     value_axis,
 )
-from fle.report.contents import Contents, Coordinate, FloatArray, Joint, coordinates_of
-from fle.report.number_style import NumberStyle
-from fle.report.panels import LEVELS, START_LEVEL, Panel
 from fle.returns import ReturnDistribution
 
 IMAGE_WIDTH = 480
@@ -121,25 +121,13 @@ def cdf_chart(alt: Any, coordinate: Coordinate, palette: Palette) -> Chart:
     threshold = alt.param(name="threshold", value=0.0)
     share = alt.param(name="share", value=float(panel.returns.measure("loss")))
     x = alt.X("z:Q", **_return_axis(alt, coordinate, coordinate.axis.edges))
-    y = alt.Y(
-        "p:Q",
-        title="probability below",
-        scale=alt.Scale(domain=[0, 1]),
-        axis=alt.Axis(format="%", tickCount=5),
-    )
-    lines = []
-    thresholds = style.rounded(coordinate.axis.thresholds)
+    y = probability_axis(alt)
     own = (panel, palette.estimate, SOLID)
-    for which, colour, dash in (own, *_other_panels(coordinate, palette)):
-        rows = [
-            {"z": float(z), "p": round(float(p), 4)}
-            for z, p in zip(thresholds, which.below, strict=True)
-        ]
-        lines.append(
-            alt.Chart(alt.Data(values=rows))
-            .mark_line(color=colour, strokeWidth=2, strokeDash=dash)
-            .encode(x, y)
-        )
+    thresholds = style.rounded(coordinate.axis.thresholds)
+    lines = [
+        cdf_line(alt, thresholds, which.below, colour, dash).encode(x, y)
+        for which, colour, dash in (own, *_other_panels(coordinate, palette))
+    ]
     at_edge = {"x": at(alt, "edge"), "y": at(alt, "level")}
     at_threshold = {"x": at(alt, "threshold"), "y": at(alt, "share")}
     point = alt.Chart(alt.Data(values=[{}]))
@@ -152,6 +140,27 @@ def cdf_chart(alt: Any, coordinate: Coordinate, palette: Palette) -> Chart:
     ]
     chart = alt.layer(*layers).add_params(edge, level, threshold, share)
     return chart.properties(height=HEIGHT)
+
+
+def cdf_line(
+    alt: Any, thresholds: FloatArray, below: FloatArray, colour: str, dash: list[int]
+) -> Chart:
+    """One distribution function, to be placed by the caller."""
+    rows = [
+        {"z": float(z), "p": round(float(p), 4)} for z, p in zip(thresholds, below, strict=True)
+    ]
+    data = alt.Data(values=rows)
+    return alt.Chart(data).mark_line(color=colour, strokeWidth=2, strokeDash=dash)
+
+
+def probability_axis(alt: Any) -> Any:
+    """The axis of a distribution function."""
+    return alt.Y(
+        "p:Q",
+        title="probability below",
+        scale=alt.Scale(domain=[0, 1]),
+        axis=alt.Axis(format="%", tickCount=5),
+    )
 
 
 def joint_chart(

@@ -12,8 +12,8 @@ from fle.data import Dataset
 from fle.errors import SettingsError
 from fle.fitting import Evaluation, LoggedData, Provenance, StageRecord
 from fle.recipe import Recipe
-from fle.report.number_style import NumberStyle
 from fle.report.panels import Axis, Panel
+from fle.report.style import NumberStyle
 from fle.returns import ReturnDistribution, TruthDistance, distances_to_truth
 from fle.returns.measures import RISK_LEVEL
 

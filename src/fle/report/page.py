@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from math import comb
@@ -17,11 +18,10 @@ from fle.errors import FLEError
 from fle.files import write_atomically
 from fle.fitting import Evaluation
 from fle.report import wording
-from fle.report.chart_style import altair_or_error
 from fle.report.charts import page_charts
 from fle.report.contents import Contents, Coordinate, Extras, FloatArray, gather
-from fle.report.number_style import NumberStyle, percent
 from fle.report.panels import LEVELS, START_LEVEL, Panel
+from fle.report.style import NumberStyle, altair_or_error, percent
 from fle.returns import ReturnDistribution, measure
 from fle.returns.measures import RISK_LEVEL
 
@@ -70,31 +70,49 @@ def write_report(
 
 def render(contents: Contents) -> str:
     """The whole page as text."""
-    coordinates = [_coordinate_view(c) for c in contents.coordinates]
-    number = len(contents.coordinates)
-    return template(_resource("page.html")).render(
-        contents=contents,
-        policy=CONTENT_POLICY,
-        style=verbatim(_resource("page.css")),
-        script=verbatim(_resource("page.js")),
-        bundle=verbatim(_bundle()),
-        script_data=verbatim(script_json(_script_data(contents))),
-        subtitle=wording.subtitle(contents),
-        sentences=wording.sentences(contents),
-        headline=wording.headline(contents),
-        start_level=wording.START,
-        start_index=START_LEVEL,
-        levels=len(LEVELS),
-        coordinates=coordinates,
-        weighted=_weighted_view(contents),
-        pairs_left=_pairs_left(number, len(contents.joints)),
-        truth_sentence=wording.truth_sentence(contents) if contents.comparisons else "",
-        health=wording.health(contents),
-        loss_caption=wording.loss_caption(contents),
-        returns_caption=wording.returns_caption(contents),
-        stage_table=wording.stage_table(contents),
-        data_rows=wording.data_rows(contents.data_lines),
-    )
+    view = {
+        "contents": contents,
+        "sentences": wording.sentences(contents),
+        "headline": wording.headline(contents),
+        "start_level": wording.START,
+        "start_index": START_LEVEL,
+        "levels": len(LEVELS),
+        "coordinates": [_coordinate_view(c) for c in contents.coordinates],
+        "weighted": _weighted_view(contents),
+        "pairs_left": _pairs_left(len(contents.coordinates), len(contents.joints)),
+        "truth_sentence": wording.truth_sentence(contents) if contents.comparisons else "",
+        "health": wording.health(contents),
+        "loss_caption": wording.loss_caption(contents),
+        "returns_caption": wording.returns_caption(contents),
+        "stage_table": wording.stage_table(contents),
+        "data_rows": wording.data_rows(contents.data_lines),
+    }
+    frame = Frame(contents.title, wording.subtitle(contents), _script_data(contents))
+    return framed("page.html", frame, view)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What every page has: title, a line below it, and the numbers for its script."""
+
+    title: str
+    subtitle: str
+    script_data: dict[str, Any]
+
+
+def framed(name: str, frame: Frame, view: dict[str, Any]) -> str:
+    """A page in our look, which carries all it needs."""
+    around = {
+        "title": frame.title,
+        "subtitle": frame.subtitle,
+        "policy": CONTENT_POLICY,
+        "style": verbatim(_resource("page.css")),
+        "script": verbatim(_resource("page.js")),
+        "bundle": verbatim(_bundle()),
+        "script_data": verbatim(script_json(frame.script_data)),
+    }
+    text: str = template(_resource(name)).render(view | around)
+    return text
 
 
 def script_json(value: Any) -> str:
@@ -112,7 +130,11 @@ def template(source: str) -> Any:
     except ImportError as error:
         raise FLEError("Pages need Jinja2: pip install 'fle[charts]'.") from error
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=jinja2.FunctionLoader(_resource),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     return environment.from_string(source)
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fle.report.contents import HEADLINE, Contents, Coordinate
-from fle.report.number_style import NumberStyle, percent
 from fle.report.panels import START_LEVEL, Panel
+from fle.report.style import NumberStyle, percent
 from fle.returns import Measure, measure
 from fle.returns.measures import RISK_LEVEL, further_measures, usual_measures
 from fle.returns.risk import percentage
@@ -64,7 +64,7 @@ def _figure(c: Coordinate, shown: Measure) -> Figure:
     ends = c.intervals.get(shown.text)
     logged = None if c.behaviour is None else c.behaviour.measure(shown)
     return Figure(
-        _capital(shown.label),
+        capital(shown.label),
         written(shown, value, c.style),
         None if ends is None else " to ".join(written(shown, end, c.style) for end in ends),
         None if logged is None else written(shown, logged, c.style),
@@ -78,7 +78,8 @@ def written(shown: Measure, value: float | None, style: NumberStyle) -> str:
     return text_or_dash(style, value)
 
 
-def _capital(label: str) -> str:
+def capital(label: str) -> str:
+    """As at the beginning of a sentence."""
     return label[:1].upper() + label[1:]
 
 
@@ -146,7 +147,7 @@ def further_rows(c: Coordinate) -> list[tuple[str, list[str]]]:
 def _rows(c: Coordinate, shown: Sequence[Measure]) -> list[tuple[str, list[str]]]:
     panels = [panel for _, _, panel in panels_of(c)]
     return [
-        (_capital(one.label), [written(one, panel.measure(one), c.style) for panel in panels])
+        (capital(one.label), [written(one, panel.measure(one), c.style) for panel in panels])
         for one in shown
     ]
 

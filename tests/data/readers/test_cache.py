@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fle.data import Dataset, read, read_cache, write_cache
+from fle.data.passes import by_column
 from fle.data.schema import FACTS, OTHER_ARRAYS, ROW_FIELDS
-from fle.data.threads import by_column
 from fle.errors import DataError, FLEError
 
 OPEN_END = np.array([False, True, False, False, False])

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from fle.data.passes import Array
 from fle.data.readers.columns import Columns, Part, Source, cell, require_distinct
 from fle.data.readers.formats import optional_package, reading
-from fle.data.threads import Array
 from fle.data.validation import numeric_array
 from fle.errors import DataError
 

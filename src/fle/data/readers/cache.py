@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from fle.data.dataset import Dataset, restored
+from fle.data.passes import Array, by_column
 from fle.data.readers.formats import optional_package, reading
 from fle.data.schema import FACTS, OTHER_ARRAYS, ROW_FIELDS
-from fle.data.threads import Array, by_column
 from fle.errors import DataError
 from fle.files import written_whole
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fle.data.threads import Array, in_parallel, with_room
+from fle.data.passes import Array, in_parallel, with_room
 from fle.data.validation import LARGEST_ID
 from fle.errors import DataError
 

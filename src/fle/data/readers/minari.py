@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from fle.data.assembly import Given, assemble, flatten_episodes
+from fle.data.passes import Array
 from fle.data.readers.arrays import dataset_names, open_hdf5, read_dataset
 from fle.data.readers.arrow_tables import column_blocks, flattened
 from fle.data.readers.columns import Columns, Part, matrix, precision
 from fle.data.readers.formats import optional_package, reading
-from fle.data.threads import Array
 from fle.errors import DataError
 
 MAIN_FILE = "main_data.hdf5"

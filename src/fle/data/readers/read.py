@@ -9,6 +9,7 @@ import numpy as np
 
 from fle.data.assembly import Given, Recorded, assemble
 from fle.data.dataset import Dataset, emit_warnings, restored
+from fle.data.passes import Array
 from fle.data.readers.arrays import hdf5_source, mapping_source, npz_source
 from fle.data.readers.arrow_tables import arrow_source, csv_source, frame_source, parquet_source
 from fle.data.readers.cache import is_cache, read_cache
@@ -32,7 +33,6 @@ from fle.data.readers.minari import (
 )
 from fle.data.readers.names import Names, Roles, find_roles, reward_names
 from fle.data.schema import COLUMN_OF, WORDS
-from fle.data.threads import Array
 from fle.data.validation import episode_array, numeric_array, step_array
 from fle.errors import DataError, SettingsError
 

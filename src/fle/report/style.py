@@ -1,14 +1,18 @@
-"""The look of every chart: colours, axes, and the configuration that follows from them."""
+"""How numbers and charts look, the same way in Python and in the page's script."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fle.errors import FLEError, SettingsError
-from fle.report.number_style import NumberStyle
 
+# Figures of the standard deviation that are shown; the numbers in the page carry two more.
+FIGURES = 3
+GUARD_FIGURES = 2
+LARGE, SMALL = 1e7, 1e-4
 # Altair builds its classes from a schema, so there are no types to name here.
 Chart = Any
 Rows = list[dict[str, Any]]
@@ -18,8 +22,55 @@ LABEL_LIMIT = 180
 
 
 @dataclass(frozen=True)
+class NumberStyle:
+    """Fixed decimals, or a power of ten where those would be long.
+
+    places: decimals that show FIGURES figures of the standard deviation; negative for large ones.
+    exponent_figures: decimals of the mantissa, None for fixed decimals.
+    """
+
+    places: int
+    exponent_figures: int | None
+
+    @classmethod
+    def of(cls, mean: float, std: float) -> "NumberStyle":
+        """The style that suits a distribution of this mean and standard deviation."""
+        size = max(abs(mean), std) or 1.0
+        # Rounding errors of the mean are not a spread.
+        spread = std if std > 1e-12 * size else size
+        places = FIGURES - 1 - math.floor(math.log10(spread))
+        if size < LARGE and spread >= SMALL:
+            return cls(places, None)
+        return cls(places, max(FIGURES - 1, places + math.floor(math.log10(size))))
+
+    def text(self, value: float) -> str:
+        """The number in words of this style, with a true minus sign."""
+        if self.exponent_figures is None:
+            decimals = max(0, self.places)
+            written = f"{value:,.{decimals}f}"
+        else:
+            mantissa, exponent = f"{value:.{self.exponent_figures}e}".split("e")
+            written = f"{mantissa}e{int(exponent)}"
+        if float(written.replace(",", "")) == 0:
+            written = written.removeprefix("-")
+        return written.replace("-", "\N{MINUS SIGN}")
+
+    def rounded(self, values: ArrayLike) -> NDArray[np.float64]:
+        """Values as precise as the page needs them, and short to write."""
+        return np.round(np.asarray(values, dtype=float), self.places + GUARD_FIGURES)
+
+
+def percent(share: float) -> str:
+    """A probability with one decimal."""
+    return f"{100 * share:.1f}%"
+
+
+@dataclass(frozen=True)
 class Palette:
-    """Colours, as CSS. On the page they are variables: dark mode and paper need no redrawing."""
+    """Colours, as CSS. On the page they are variables: dark mode and paper need no redrawing.
+
+    further: for as many distributions as there are, after the colours with a meaning of their own.
+    """
 
     ink: str
     muted: str
@@ -29,6 +80,12 @@ class Palette:
     behaviour: str
     truth: str
     font: str
+    further: tuple[str, ...] = ()
+
+    @property
+    def series(self) -> tuple[str, ...]:
+        """Colours for things of one kind side by side."""
+        return (self.estimate, self.tail, self.truth, *self.further)
 
 
 PAGE = Palette(
@@ -40,6 +97,7 @@ PAGE = Palette(
     behaviour="var(--behaviour)",
     truth="var(--truth)",
     font="inherit",
+    further=("var(--fourth)", "var(--fifth)", "var(--sixth)"),
 )
 IMAGE = Palette(
     ink="#1d2329",

@@ -1,14 +1,65 @@
-"""`fle completion`: scripts for shells, made from the parser."""
+"""`fle report`, `fle demo` and `fle completion`."""
 
 import argparse
+import dataclasses
+from pathlib import Path
 
-from fle.cli.messages import Messages, UsageError
-from fle.cli.outcome import Outcome
+from fle.cli.commands import EVALUATE, FIT
+from fle.cli.configuration import resolve
+from fle.cli.evaluate_command import Truth, carry_out, true_returns
+from fle.cli.messages import WRONG_INPUT, Messages, Outcome, UsageError
 from fle.cli.parser import build_parser, subparsers_of
+from fle.cli.run_files import REPORT, Context, draw_report, read_context
 from fle.errors import nearest
 
+Parsers = dict[str, argparse.ArgumentParser]
 
-def run(options: argparse.Namespace, messages: Messages) -> Outcome:
+
+def report(options: argparse.Namespace, messages: Messages) -> Outcome:
+    """Load the run and write the page."""
+    if len(options.run) > 1:
+        raise UsageError(f"RUN: expected one run directory, got {len(options.run)}")
+    from fle.fitting import load
+
+    folder = Path(options.run[0])
+    evaluation = load(folder)
+    context = read_context(folder)
+    if options.title is not None:
+        context = context or Context("", "", ())
+        context = dataclasses.replace(context, title=options.title)
+    truth = None
+    if context is not None and context.example is not None:
+        from fle import examples
+
+        example = examples.load(context.example)
+        truth = true_returns(Truth(example.name, example.truth), evaluation)
+    out = Path(options.out) if options.out else folder / REPORT
+    path = draw_report(evaluation, out, context, messages, truth)
+    if path is None:
+        return Outcome((), {"report": None}, WRONG_INPUT)
+    return Outcome((f"report: {path}",), {"report": str(path)})
+
+
+def demo(options: argparse.Namespace, messages: Messages) -> Outcome:
+    """Evaluate the example's policy as `fle evaluate` would, and set the truth beside it."""
+    from fle import examples
+
+    example = examples.load(options.example or examples.NAMES[0])
+    given = {
+        "data": [str(example.data_path)],
+        "policy": str(example.policy_path),
+        "gamma": example.gamma,
+        "horizon": example.horizon,
+        "out": options.out,
+        **{option.name: getattr(options, option.name) for option in FIT},
+    }
+    said = {name: value for name, value in given.items() if value is not None}
+    told = resolve(EVALUATE, argparse.Namespace(**said))
+    outcome = carry_out(told, messages, Truth(example.name, example.truth))
+    return dataclasses.replace(outcome, lines=(example.description, "", *outcome.lines))
+
+
+def completion(options: argparse.Namespace, messages: Messages) -> Outcome:
     """Print the script of a shell."""
     writers = {"bash": _bash, "zsh": _zsh, "fish": _fish}
     shell = options.shell[0]
@@ -17,9 +68,6 @@ def run(options: argparse.Namespace, messages: Messages) -> Outcome:
         raise UsageError(f"SHELL: expected bash, zsh or fish, got {' '.join(options.shell)}{hint}")
     parsers = subparsers_of(build_parser(["completion"]))
     return Outcome(tuple(writers[shell](parsers)))
-
-
-Parsers = dict[str, argparse.ArgumentParser]
 
 
 def _flags(parser: argparse.ArgumentParser) -> list[argparse.Action]:

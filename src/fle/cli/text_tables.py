@@ -5,12 +5,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fle.cli.messages import one_line
+from fle.data import Dataset
 from fle.returns import Measure, ReturnDistribution
 from fle.returns.measures import usual_measures
 
 if TYPE_CHECKING:
     from fle.fitting import Evaluation
-    from fle.report.number_style import NumberStyle
+    from fle.report.style import NumberStyle
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -73,17 +74,26 @@ def risk_table(
 
 
 def cell(measure: Measure, value: float | None, style: "NumberStyle") -> str:
-    """A number as people read it; hyphens for minus signs, which any terminal can show."""
+    """The value of a measure as people read it; a hyphen where there is none."""
     if value is None:
         return "-"
-    if measure.probability:
-        return f"{value:.1%}"
+    return f"{value:.1%}" if measure.probability else number_text(value, style)
+
+
+def number_text(value: float, style: "NumberStyle") -> str:
+    """A return in this style; hyphens for minus signs, which any terminal can show."""
     return style.text(value).replace(MINUS, "-")
+
+
+def data_words(sources: Sequence[str], data: Dataset) -> str:
+    """Where the data is from, and how much of it is used."""
+    episodes = "" if data.episodes is None else f", {data.number_of_episodes:,} episodes"
+    return f"{' '.join(sources)}: {len(data):,} rows{episodes}"
 
 
 def style_of(law: ReturnDistribution) -> "NumberStyle":
     """Decimals that suit a distribution."""
-    from fle.report.number_style import NumberStyle
+    from fle.report.style import NumberStyle
 
     return NumberStyle.of(float(law.mean()), float(law.std()))
 

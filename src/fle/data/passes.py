@@ -1,4 +1,4 @@
-"""Passes over large arrays, shared among the processor's cores; NumPy lets them run at once."""
+"""Passes over large arrays: shared among the processor's cores, or told of in float64."""
 
 import os
 import sys
@@ -13,6 +13,7 @@ Array = npt.NDArray[Any]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+SMALLEST = np.finfo(np.float64).smallest_subnormal
 # Below this many rows, starting threads costs more than it saves.
 FEW_ROWS = 65_536
 # The same in bytes, for plain copies.
@@ -112,3 +113,17 @@ def holds_throughout(test: Callable[[slice], Array], rows: int) -> bool:
         bool(test(slice(start, min(start + FEW_ROWS, rows))).all())
         for start in range(0, rows, FEW_ROWS)
     )
+
+
+def centre_and_scale(values: Array) -> tuple[Array, Array]:
+    """Mean and standard deviation of each column (n, p), in float64; 1 where a column is constant.
+
+    Constant means that all values are equal. No spread is too small: it may be the unit.
+    """
+    low, high = (bound.astype(np.float64) for bound in (values.min(axis=0), values.max(axis=0)))
+    constant = low == high
+    span = np.where(constant, 1.0, high - low)
+    # From 0 to 1: an offset costs no digits, and no square is too large or too small.
+    shares = (values.astype(np.float64) - low) / span
+    scale = np.maximum(shares.std(axis=0) * span, SMALLEST)
+    return low + span * shares.mean(axis=0), np.where(constant, 1.0, scale)

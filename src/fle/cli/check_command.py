@@ -5,16 +5,16 @@ from typing import Any
 
 import numpy as np
 
-from fle.cli.inputs import coverage_document, coverage_words, read_data, read_target
-from fle.cli.messages import Messages
-from fle.cli.outcome import DONE, NO_ESTIMATE, Outcome
-from fle.cli.tables import labelled, short
+from fle.cli.inputs import named_policy, read_data
+from fle.cli.messages import DONE, NO_ESTIMATE, Messages, Outcome
+from fle.cli.text_tables import labelled, short
 from fle.data import Dataset
+from fle.policies import tabulated
 
 MOST_ACTIONS = 10
 
 
-def run(options: argparse.Namespace, messages: Messages) -> Outcome:
+def check(options: argparse.Namespace, messages: Messages) -> Outcome:
     """Read the data and, if there is one, ask the policy."""
     policies = [] if options.policy is None else [options.policy]
     data = read_data(options, policies)
@@ -22,10 +22,11 @@ def run(options: argparse.Namespace, messages: Messages) -> Outcome:
     document: dict[str, Any] = {"data": describe(data), "notes": list(data.notes)}
     enough = True
     if options.policy is not None:
-        target = read_target(options.policy, data, options)
-        rows.append(("policy", f"{options.policy}: {coverage_words(target)}"))
-        document["policy"] = {"name": options.policy, "coverage": coverage_document(target)}
-        for remark in target.tabulated.remarks:
+        policy = named_policy(options.policy, data, options)
+        target = tabulated(policy, data, draws=options.action_draws)
+        rows.append(("policy", f"{options.policy}: {target.in_words()}"))
+        document["policy"] = {"name": options.policy, "coverage": target.as_plain()}
+        for remark in target.remarks:
             messages.warn(remark)
         enough = target.enough
     lines = [*labelled(rows), *(f"note: {note}" for note in data.notes), _verdict(messages, enough)]

@@ -1,0 +1,188 @@
+"""`fle compare`: a `Comparison` of several policies on the same data, shown."""
+
+import argparse
+import dataclasses
+import re
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fle.cli.check_command import describe
+from fle.cli.commands import COMPARE
+from fle.cli.evaluate_command import results
+from fle.cli.inputs import planned, read_data_to_fit
+from fle.cli.messages import DONE, NO_ESTIMATE, Messages, Outcome, UsageError, json_text, one_line
+from fle.cli.run_files import (
+    COMPARISON,
+    COMPARISON_PAGE,
+    Context,
+    draw_comparison,
+    settings_kept,
+    spoken_command,
+    write_config,
+    write_run_files,
+)
+from fle.cli.text_tables import aligned, cell, data_words, labelled, number_text, style_of
+from fle.data import Dataset
+from fle.files import write_atomically
+from fle.returns.measures import usual_measures
+
+if TYPE_CHECKING:
+    from fle.fitting import Comparison
+
+
+def compare(options: argparse.Namespace, messages: Messages) -> Outcome:
+    """Make a plan for each policy, carry them out, and rank what they give."""
+    _check_policies(options.policy)
+    data = read_data_to_fit(options, options.policy)
+    from fle.fitting.comparison import Comparison, ranking_weights, warnings_named
+
+    ranking_weights(options.weights, data)
+    plans = {}
+    for name in options.policy:
+        with warnings_named(name):
+            plans[name] = planned(name, data, options)
+    folders = {} if options.out is None else run_folders(Path(options.out), options.policy)
+    with ExitStack() as stack:
+        for name, folder in folders.items():
+            if plans[name].withheld is None or options.anyway:
+                stack.enter_context(settings_kept(folder, COMPARE, options, data))
+        comparison = Comparison.of(
+            plans,
+            weights=options.weights,
+            anyway=options.anyway,
+            out=folders or None,
+            resume=options.resume,
+        )
+    names = [name for name, _ in comparison.ranking(options.by)]
+    lines = _lines(comparison, names, data, options)
+    document = _document(comparison, names, data, options)
+    if options.out is not None:
+        lines += _write(comparison, document, folders, options, messages)
+    return Outcome(tuple(lines), document, NO_ESTIMATE if comparison.refused else DONE)
+
+
+def _check_policies(names: list[str]) -> None:
+    if len(names) < 2:
+        raise UsageError(
+            f"--policy: expected at least two policies, got {len(names)}; give one --policy for"
+            " each"
+        )
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UsageError(f"--policy: expected different policies, got {twice} twice")
+
+
+def run_folders(out: Path, names: list[str]) -> dict[str, Path]:
+    """A run directory for each policy, inside --out."""
+    folders: dict[str, Path] = {}
+    for name in names:
+        stem = re.sub(r"[^\w.-]+", "_", Path(name).name)
+        taken = [folder.name for folder in folders.values()]
+        number = 2
+        unique = stem
+        while unique in taken:
+            unique, number = f"{stem}-{number}", number + 1
+        folders[name] = out / unique
+    return folders
+
+
+def _write(
+    comparison: "Comparison",
+    document: dict[str, Any],
+    folders: dict[str, Path],
+    options: argparse.Namespace,
+    messages: Messages,
+) -> list[str]:
+    """The files of every run and those of the comparison; where the pages are."""
+    out = Path(options.out)
+    command = spoken_command(COMPARE, options)
+    for name, evaluation in comparison.evaluations.items():
+        context = Context(f"Return of {Path(name).name}", command, tuple(messages.warnings))
+        write_run_files(folders[name], evaluation, context, messages, None)
+    write_config(out, COMPARE, options)
+    write_atomically(out / COMPARISON, (json_text(document) + "\n").encode("utf-8"))
+    page = draw_comparison(comparison, out / COMPARISON_PAGE, options.by, messages)
+    if page is None:
+        return []
+    return [f"report: {page}", f"reports of each: {out}/*/report.html"]
+
+
+def _document(
+    comparison: "Comparison", names: list[str], data: Dataset, options: argparse.Namespace
+) -> dict[str, Any]:
+    ranked = [(name, comparison.evaluations[name]) for name in names]
+    values = dict(comparison.ranking(options.by))
+    return {
+        "data": describe(data),
+        "problem": dataclasses.asdict(comparison.problem),
+        "by": options.by.text,
+        "weights": options.weights,
+        "ranking": [
+            {
+                "policy": name,
+                options.by.text: values[name],
+                "coverage": None if found.coverage is None else found.coverage.as_plain(),
+                **results(found, options),
+            }
+            for name, found in ranked
+        ],
+        "refused": [
+            {"policy": name, "coverage": plan.target.as_plain()}
+            for name, plan in comparison.refused.items()
+        ],
+        "pairing": comparison.pairing(),
+        "differences": [dataclasses.asdict(pair) for pair in comparison.differences(names)],
+        "dominance": [
+            dataclasses.asdict(one) for order in (1, 2) for one in comparison.dominance(order)
+        ],
+        "run": options.out,
+    }
+
+
+def _lines(
+    comparison: "Comparison", names: list[str], data: Dataset, options: argparse.Namespace
+) -> list[str]:
+    from fle.fitting.comparison import CAUTION, DOMINANCE
+
+    order = "highest" if options.by.direction > 0 else "lowest"
+    lines = labelled(
+        [
+            ("data", data_words(options.data, data)),
+            ("problem", comparison.problem.in_words()),
+            ("ranked by", f"{options.by.label}, {order} first"),
+        ]
+    )
+    if names:
+        lines += ["", *_ranking_lines(comparison, names, options)]
+    if len(names) > 1:
+        lines += ["", *_pair_lines(comparison, names)]
+        lines += ["", *(one_line(text) for text in comparison.dominance_in_words(names)), ""]
+        lines += [f"pairs: {comparison.pairing()}", f"note: {DOMINANCE}", f"note: {CAUTION}"]
+    for name, refused in comparison.refused.items():
+        lines.append(f"no estimate for {name}: {refused.withheld}")
+    if comparison.refused:
+        lines.append("log data closer to it, or see the extrapolation with --anyway")
+    return lines
+
+
+def _ranking_lines(
+    comparison: "Comparison", names: list[str], options: argparse.Namespace
+) -> list[str]:
+    shown = list(dict.fromkeys([*usual_measures(), options.by]))
+    style = style_of(comparison.returns[names[0]])
+    rows = [["", "policy", *(m.heading for m in shown)]]
+    for place, name in enumerate(names, 1):
+        law = comparison.returns[name]
+        rows.append([str(place), name, *(cell(m, law.measure(m), style) for m in shown)])
+    return aligned(rows, left=2)
+
+
+def _pair_lines(comparison: "Comparison", names: list[str]) -> list[str]:
+    style = style_of(comparison.returns[names[0]])
+    rows = [["first", "second", "mean difference", "5% to 95%", "first wins", "ties"]]
+    for pair in comparison.differences(names):
+        mean, low, high = (number_text(v, style) for v in (pair.mean, pair.low, pair.high))
+        chances = [f"{pair.beats:.1%}", f"{pair.ties:.1%}"]
+        rows.append([pair.first, pair.second, mean, f"{low} to {high}", *chances])
+    return aligned(rows, left=2)

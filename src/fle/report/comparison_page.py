@@ -1,0 +1,207 @@
+"""The page of a comparison: ranking, distributions, pairs and dominance in one HTML file."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from fle.files import write_atomically
+from fle.fitting import Comparison
+from fle.fitting.comparison import CAUTION, DOMINANCE
+from fle.report.charts import DASHED, SOLID, cdf_line, probability_axis
+from fle.report.page import Frame, framed
+from fle.report.panels import LEVELS, START_LEVEL, Axis, Panel
+from fle.report.style import (
+    PAGE,
+    Chart,
+    NumberStyle,
+    altair_or_error,
+    between,
+    percent,
+    specification,
+    value_axis,
+)
+from fle.report.wording import capital, written
+from fle.returns import Measure, measure
+from fle.returns.measures import usual_measures
+
+HEIGHT = 320
+# How lines of one colour are told apart, in the chart and in its key.
+DASHES = ((SOLID, "solid"), (DASHED, "dashed"), ([1, 3], "dotted"))
+# Share of a sample beyond the chart that is worth saying.
+WORTH_SAYING = 0.01
+
+
+def write_comparison(
+    comparison: Comparison,
+    path: str | os.PathLike[str],
+    *,
+    by: str | Measure = "mean",
+    title: str = "Comparison of policies",
+) -> None:
+    """Write a comparison as one HTML file that needs no network.
+
+    Args:
+        comparison: what `fle.compare` gave.
+        path: the file; it is replaced whole or not at all.
+        by: the risk measure that orders the policies.
+        title: of the page.
+
+    Example: `write_comparison(fle.compare(data, policies, gamma=0.9), "page.html", by="cvar:0.1")`.
+    """
+    altair_or_error()
+    page = render_comparison(comparison, measure(by), title)
+    write_atomically(Path(path), page.encode("utf-8"))
+
+
+def render_comparison(comparison: Comparison, by: Measure, title: str) -> str:
+    """The whole page as text."""
+    names = [name for name, _ in comparison.ranking(by)]
+    panels = _panels(comparison, names)
+    view: dict[str, Any] = {
+        "warnings": _warnings(comparison),
+        "names": names,
+        "refused": [(name, plan.withheld) for name, plan in comparison.refused.items()],
+        "pairs": _pairs(comparison, names),
+        "pairing": capital(comparison.pairing()),
+        "dominance": comparison.dominance_in_words(names),
+        "dominance_meaning": capital(DOMINANCE),
+        "caution": CAUTION,
+        "remarks": [
+            f"{percent(panel.outside)} of the sample of {name} lies beyond the chart."
+            for name, panel in panels.items()
+            if panel.outside >= WORTH_SAYING
+        ],
+        "estimated": _estimated(comparison, names),
+        "settings": _settings(comparison),
+        **_ranking(comparison, names, by),
+    }
+    charts = {}
+    if names:
+        view["key"] = [(name, *_stroke(i)[::2]) for i, name in enumerate(names)]
+        chart = _cdf_chart(comparison, panels)
+        charts["cdf"] = specification(chart.properties(width="container"), PAGE)
+    # What the script of every page expects; there are no sliders here.
+    script_data: dict[str, Any] = {
+        "levels": LEVELS.tolist(),
+        "startLevel": START_LEVEL,
+        "coordinates": [],
+        "weighted": None,
+        "charts": charts,
+    }
+    return framed("comparison.html", Frame(title, _subtitle(comparison), script_data), view)
+
+
+def _ranking(comparison: Comparison, names: list[str], by: Measure) -> dict[str, Any]:
+    """The order in words, and the table in it."""
+    shown = list(dict.fromkeys([*usual_measures(), by]))
+    sorting = "descending" if by.direction > 0 else "ascending"
+    rows = []
+    for name in names:
+        style, returns = _style(comparison, names), comparison.returns[name]
+        rows.append((name, [written(m, returns.measure_if_supported(m), style) for m in shown]))
+    return {
+        "order": (
+            f"Ranked by {by.label}, {'highest' if by.direction > 0 else 'lowest'} first"
+            f"{_summed(comparison)}."
+        ),
+        "headings": [(one.heading, sorting if one == by else None) for one in shown],
+        "ranking": rows,
+    }
+
+
+def _pairs(comparison: Comparison, names: list[str]) -> list[tuple[str, str, list[str]]]:
+    rows = []
+    for pair in comparison.differences(names):
+        mean, low, high = (
+            _style(comparison, names).text(value) for value in (pair.mean, pair.low, pair.high)
+        )
+        shares = [percent(pair.beats), percent(pair.ties)]
+        rows.append((pair.first, pair.second, [mean, f"{low} to {high}", *shares]))
+    return rows
+
+
+def _panels(comparison: Comparison, names: list[str]) -> dict[str, Panel]:
+    """On one axis, which follows the first as far as the others are near."""
+    if not names:
+        return {}
+    axis = _axis(comparison, names)
+    return {name: Panel.of(comparison.returns[name], axis) for name in names}
+
+
+def _axis(comparison: Comparison, names: list[str]) -> Axis:
+    first, *others = (comparison.returns[name] for name in names)
+    return Axis.around(first, others)
+
+
+def _cdf_chart(comparison: Comparison, panels: dict[str, Panel]) -> Chart:
+    """The distribution functions of all policies."""
+    alt = altair_or_error()
+    names = list(panels)
+    axis, style = _axis(comparison, names), _style(comparison, names)
+    x = alt.X("z:Q", title="return", scale=between(alt, axis.edges), axis=value_axis(alt, style))
+    y = probability_axis(alt)
+    thresholds = style.rounded(axis.thresholds)
+    lines = []
+    for place, panel in enumerate(panels.values()):
+        colour, dash, _ = _stroke(place)
+        lines.append(cdf_line(alt, thresholds, panel.below, colour, dash).encode(x, y))
+    return alt.layer(*lines).properties(height=HEIGHT)
+
+
+def _stroke(place: int) -> tuple[str, list[int], str]:
+    """Colour, dash and CSS line of the policy at a place; all colours before the next dash."""
+    turn, colour = divmod(place, len(PAGE.series))
+    return PAGE.series[colour], *DASHES[turn % len(DASHES)]
+
+
+def _style(comparison: Comparison, names: list[str]) -> NumberStyle:
+    """Decimals that suit the first of the ranking."""
+    first = comparison.returns[names[0]]
+    return NumberStyle.of(float(first.mean()), float(first.std()))
+
+
+def _warnings(comparison: Comparison) -> list[str]:
+    """Every reservation once, with the policy it belongs to unless it belongs to all."""
+    by_name = {name: found.warnings for name, found in comparison.evaluations.items()}
+    texts = dict.fromkeys(text for found in by_name.values() for text in found)
+    lines = []
+    for text in texts:
+        whose = [name for name, found in by_name.items() if text in found]
+        alone = len(whose) == len(by_name)
+        lines += [text] if alone else [f"{name}: {text}" for name in whose]
+    return lines
+
+
+def _subtitle(comparison: Comparison) -> str:
+    number = len(comparison.evaluations) + len(comparison.refused)
+    count = f"{number} policies" if number > 1 else "One policy"
+    return f"{count} on the same logged data: {comparison.problem.in_words()}"
+
+
+def _summed(comparison: Comparison) -> str:
+    """Which sum of rewards is meant, where there are several."""
+    if comparison.weights is None:
+        return ""
+    names = next(iter(comparison.evaluations.values())).return_names
+    terms = zip(comparison.weights, names, strict=True)
+    return ", of the weighted sum " + " + ".join(f"{w:g} {name}" for w, name in terms)
+
+
+def _estimated(comparison: Comparison, names: list[str]) -> list[tuple[str, str]]:
+    """By policy, how well the data covers it."""
+    found = [(name, comparison.evaluations[name].coverage) for name in names]
+    return [
+        (name, "it logged the data" if covered is None else covered.in_words())
+        for name, covered in found
+    ]
+
+
+def _settings(comparison: Comparison) -> str:
+    """What all fits have in common."""
+    if not comparison.evaluations:
+        return ""
+    first = next(iter(comparison.evaluations.values()))
+    return (
+        f"All with {first.model!r}, {len(first.records):,} stages and seed "
+        f"{first.provenance.seed}, and how well the data covers each"
+    )
