@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 import fle
-from environment import describe
 from fle import examples
+from fle.paper.environment import describe
 from fle.returns import sampling_floor, sliced_wasserstein, wasserstein
 
 DRAWS = 20_000

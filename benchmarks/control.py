@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 
 import fle
-from environment import describe
+from fle.paper.environment import describe
 from fle.returns import sampling_floor, wasserstein
 from fle.tasks import collect, monte_carlo_returns
 

@@ -19,7 +19,7 @@ COMPONENTS = 10
 HIDDEN = 64
 SCALE_FLOOR = 0.01
 FURTHEST = 4.0
-PULL = 5e-4
+COMPONENT_PRIOR = 5e-4
 LEARNING_RATE, WEIGHT_DECAY = 7e-3, 0.013
 MOST_NORM = 5.0
 # Two threads wait for each other without end where other work holds a core.
@@ -30,8 +30,8 @@ class GMM(nn.Module):
     def __init__(self, inputs):
         super().__init__()
         self.gates = nn.Parameter(torch.ones(1, inputs))
-        self.slopes = nn.Parameter(torch.zeros(1, inputs))
-        self.curvatures = nn.Parameter(torch.zeros(inputs, inputs))
+        self.linear = nn.Parameter(torch.zeros(1, inputs))
+        self.quadratic = nn.Parameter(torch.zeros(inputs, inputs))
         self.network = nn.Sequential(
             nn.Linear(inputs, HIDDEN),
             nn.SiLU(),
@@ -47,7 +47,7 @@ class GMM(nn.Module):
             [1, 1, COMPONENTS, COMPONENTS, COMPONENTS], dim=-1
         )
         near = self.gates * inputs.clamp(-FURTHEST, FURTHEST)
-        trend = ((self.slopes + near @ self.curvatures) * near).sum(dim=-1, keepdim=True)
+        trend = ((self.linear + near @ self.quadratic) * near).sum(dim=-1, keepdim=True)
         means = location + trend + offsets
         return logits, means, SCALE_FLOOR + nn.functional.softplus(spread + scales)
 
@@ -57,13 +57,13 @@ class GMM(nn.Module):
         return log_densities(torch.log_softmax(logits, dim=-1), means, stds, returns).mean()
 
     def loss(self, inputs, returns):
-        """Negative log likelihood with even slopes by the means, and a pull to standard laws."""
+        """Negative log likelihood, even gradients by the means, regularised to standard normals."""
         logits, means, stds = self(inputs)
         logs = torch.log_softmax(logits, dim=-1)
         away = 0.5 * (means.square().mean() + stds.log().square().mean()) - logs.mean()
         fixed = means.detach()
         even = fixed + stds.detach() * (means - fixed)
-        return PULL * away - log_densities(logs, even, stds, returns).mean()
+        return COMPONENT_PRIOR * away - log_densities(logs, even, stds, returns).mean()
 
 
 def log_densities(log_weights, means, stds, returns):

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import fle
-from environment import describe
+from fle.paper.environment import describe
 from fle.returns import sampling_floor, total_variation_from_samples
 from fle.tasks import LQR, CombinationLock
 

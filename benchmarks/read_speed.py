@@ -21,8 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from environment import describe
 from fle.data import read
+from fle.paper.environment import describe
 
 HERE = Path(__file__).parent
 EPISODE_LENGTH = 100

@@ -19,15 +19,16 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-from fle.fitting.bellman import WEIGHT_DECAYS
-from fle.fitting.optimise import initial_state, stage_training
-from fle.models.base import Tuning
 
 import fle
 from eager_process import EagerLoop, torch_python
-from environment import describe
 from fle.fitting.encoding import Encoder, Fitted, Frame
+from fle.fitting.optimiser import Schedule, initial_state, stage_training
+from fle.fitting.targets import Update
+from fle.models import ModelSpec
+from fle.paper.environment import describe
 from fle.policies import tabulated
+from fle.recipe import WEIGHT_DECAYS, Resolved, usual
 from fle.tasks import CombinationLock
 
 HERE = Path(__file__).parent
@@ -43,8 +44,8 @@ MOST_PRODUCTS = 3.0
 LEAST_SPEEDUP = 10.0
 
 
-def default_training(spec: fle.models.ModelSpec) -> fle.Training:
-    return fle.Training.finite_horizon().tuned(getattr(spec, "tuning", Tuning()))
+def default_recipe(spec: ModelSpec) -> Resolved:
+    return usual(repeats=1, rows=ROWS_A_STAGE, coordinates=1, tuning=spec.usual_tuning)
 
 
 class Lock:
@@ -60,31 +61,35 @@ class Lock:
         self.candidates = table.candidates
 
 
-def stage_runner(spec: fle.models.ModelSpec, lock: Lock) -> Callable[[], object]:
+def stage_runner(spec: ModelSpec, lock: Lock) -> Callable[[], object]:
     """A function that trains one stage and waits for the result."""
     generator = np.random.default_rng(0)
-    model, training = spec.build(lock.encoder.sizes, generator), default_training(spec)
+    recipe = default_recipe(spec)
+    law = spec.build(lock.encoder.sizes, recipe, generator)
     frame = Frame(jnp.zeros(1), jnp.ones(1))
-    passes = -(-training.steps * training.batch_size // ROWS_A_STAGE)
+    update = Update(
+        objective=spec.objective(recipe),
+        law=law,
+        previous=Fitted(law, frame),
+        frame=frame,
+        rows=lock.rows,
+        discount=jnp.float32(1.0),
+        sizes=lock.encoder.sizes,
+        draws=recipe.draws,
+    )
+    passes = -(-recipe.steps * recipe.batch_size // ROWS_A_STAGE)
 
     def run() -> object:
         order = np.concatenate([generator.permutation(ROWS_A_STAGE) for _ in range(passes)])
-        order = order[: training.steps * training.batch_size].astype(np.int32)
-        result = stage_training(training.batch_size)(
-            model=model,
-            state=initial_state(model),
-            previous=Fitted(model, frame),
-            frame=frame,
-            rows=lock.rows,
-            batches=jnp.asarray(order.reshape(training.steps, training.batch_size)),
-            stage_rows=lock.stage_rows,
-            learning_rates=training.learning_rates(0, 1),
-            average_rates=training.average_rates(),
-            discount=jnp.float32(1.0),
-            weight_decay=jnp.float32(WEIGHT_DECAYS[0]),
-            key=jax.random.key(0),
-            sizes=lock.encoder.sizes,
-            draws=training.draws,
+        order = order[: recipe.steps * recipe.batch_size].astype(np.int32)
+        schedule = Schedule(
+            batches=jnp.asarray(order.reshape(recipe.steps, recipe.batch_size)),
+            learning_rates=jnp.asarray(recipe.learning_rates(0, 1)),
+            average_rates=jnp.asarray(recipe.average_rates()),
+        )
+        decay, key = jnp.float32(WEIGHT_DECAYS[0]), jax.random.key(0)
+        result = stage_training(recipe.batch_size)(
+            update, initial_state(law), lock.stage_rows, schedule, decay, key
         )
         return jax.block_until_ready(result)
 
@@ -120,19 +125,20 @@ def bare_products(weights, previous, inputs, next_inputs, *, steps):
     return jax.lax.scan(step, (weights, previous), None, length=steps)[0]
 
 
-def products_runner(spec: fle.models.ModelSpec, lock: Lock) -> Callable[[], object]:
+def products_runner(spec: ModelSpec, lock: Lock) -> Callable[[], object]:
     """A function that computes the matrix products of one stage."""
-    generator, training = np.random.default_rng(1), default_training(spec)
-    shapes = [w.shape for w in spec.build(lock.encoder.sizes, generator).network.weights]
+    generator, recipe = np.random.default_rng(1), default_recipe(spec)
+    law = spec.build(lock.encoder.sizes, recipe, generator)
+    shapes = [w.shape for w in law.network.weights]
 
     def random(rows: int, columns: int) -> jax.Array:
         values = generator.standard_normal((rows, columns)) / np.sqrt(columns)
         return jnp.asarray(values, jnp.float32)
 
-    batch = (training.batch_size, lock.encoder.sizes.inputs)
+    batch = (recipe.batch_size, lock.encoder.sizes.inputs)
     arguments = [[random(*shape) for shape in shapes] for _ in range(2)]
     arguments += [random(*batch), random(*batch)]
-    compiled = bare_products.lower(*arguments, steps=training.steps).compile()
+    compiled = bare_products.lower(*arguments, steps=recipe.steps).compile()
     expected = 4 * len(shapes) - 1
     found = compiled.as_text().count(" dot(")
     if found != expected:
@@ -142,13 +148,13 @@ def products_runner(spec: fle.models.ModelSpec, lock: Lock) -> Callable[[], obje
 
 def eager_shapes(lock: Lock, steps: int) -> dict[str, int]:
     """What the eager loop must know to do as much."""
-    training = default_training(GMM)
+    recipe = default_recipe(GMM)
     return {
         "rows": ROWS_A_STAGE,
         "observation": lock.encoder.sizes.observation,
         "candidates": lock.candidates,
-        "batch-size": training.batch_size,
-        "draws": training.draws,
+        "batch-size": recipe.batch_size,
+        "draws": recipe.draws,
         "steps": steps,
     }
 
@@ -171,7 +177,7 @@ def measure(lock: Lock, eager: EagerLoop | None, repetitions: int) -> list[dict[
     times[0].update({f"{kind}_{threads}": [] for kind in EAGER for threads in THREADS})
     for _ in range(repetitions):
         for spec, record, (stage, products) in zip(SPECS, times, runners, strict=True):
-            steps = default_training(spec).steps
+            steps = default_recipe(spec).steps
             record["stage"].append(milliseconds_a_step(stage, steps))
             record["products"].append(milliseconds_a_step(products, steps))
             if record["model"] == "gmm" and eager is not None:
@@ -256,6 +262,7 @@ def write(results: list[dict[str, object]], facts: dict[str, object], folder: Pa
         json.dumps({**facts, "results": results}, indent=1) + "\n"
     )
     versions = ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
+    machine = facts["machine"]
     load = " to ".join(f"{value:.1f}" for value in facts["load"])
     text = f"""# Time of a training step
 
@@ -271,8 +278,8 @@ step, the bare one has likelihood and Adam alone.
     text += f"""
 By processor time, which other work on the machine disturbs less: {by_processor(results)}.
 
-{facts["machine"]}, load {load} during the run (other work on the machine); Python
-{facts["python"]}; {versions}; commit {facts["commit"]}. Seeds: data 0, training 0.
+{machine["cpu"]}, {machine["cores"]} cores, {machine["system"]}, load {load} during the run (other
+work on the machine); {versions}; commit {facts["commit"]}. Seeds: data 0, training 0.
 """
     (folder / "step_time.md").write_text(text)
 
@@ -295,11 +302,11 @@ def main() -> None:
         facts["versions"] = {**facts["versions"], "torch": eager.version}
     facts["load"] = [began, os.getloadavg()[0]]
     facts["repetitions"] = repetitions
-    training = default_training(GMM)
+    recipe = default_recipe(GMM)
     facts["shapes"] = (
         f"{lock.encoder.sizes.inputs} inputs, {lock.candidates} candidate actions, "
         f"{ROWS_A_STAGE:,} rows a stage, each model with its default batch and draws (gmm: "
-        f"{training.batch_size} rows, {training.draws} draws)"
+        f"{recipe.batch_size} rows, {recipe.draws} draws)"
     )
     print(table(results))
     print(f"By processor time: {by_processor(results)}")

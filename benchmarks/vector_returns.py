@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import fle
-from environment import describe
+from fle.paper.environment import describe
 from fle.returns import sampling_floor, sliced_wasserstein, total_variation_from_samples
 from fle.tasks import CombinationLock, Fork
 

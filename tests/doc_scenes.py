@@ -220,4 +220,4 @@ WRITTEN = {
     "docs/runs.md": ("run/result.json", "elsewhere/result.json"),
 }
 # A page that shows part of a file shows it as it is.
-SHOWN = {"docs/adding_a_model.md": "examples/custom_model.py"}
+SHOWN = {"docs/adding_a_model.md": "examples/laplace.py"}
