@@ -1,4 +1,4 @@
-"""What the bounds are given: checks, and bracketing numbers of the paper's two examples, with their constants.
+"""What the bounds are given: checks, and bracketing numbers of the paper's two examples.
 
 The paper measures brackets in supremum norm, which bounded returns need. The `_by_integral`
 versions measure ∫ (upper - lower) dz instead: the maximum-likelihood lemma uses no more, and they
@@ -6,6 +6,12 @@ hold on unbounded returns such as Gaussian ones. Pair each with its `bracket_wid
 """
 
 import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fle.errors import SettingsError
 
 FloatArray = NDArray[np.float64]
 
