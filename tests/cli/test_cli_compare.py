@@ -34,7 +34,12 @@ def test_policies_are_ranked_and_paired(capsys, tmp_path):
     assert "ranked by  mean of the worst 10%, highest first" in answer.out
     assert answer.out.index("columns:good") < answer.out.index("columns:bad")
     assert "both of a pair begin at the same one of the 60 logged starts" in answer.out
+    assert "columns:good dominates columns:bad in the first order" in answer.out
     assert (out / "columns_good" / "report.html").exists()
+    page = (out / "comparison.html").read_text(encoding="utf-8")
+    assert f"report: {out / 'comparison.html'}" in answer.out
+    assert "Ranked by mean of the worst 10%, highest first." in page
+    assert page.index(">columns:good</th>") < page.index(">columns:bad</th>")
     document = json.loads((out / "compare.json").read_text(encoding="utf-8"))
     assert [entry["policy"] for entry in document["ranking"]] == ["columns:good", "columns:bad"]
     pair = document["differences"][0]
@@ -65,6 +70,21 @@ def test_a_policy_without_coverage_is_not_ranked(capsys, tmp_path):
     assert "no estimate for columns:bad" in answer.out
     assert "1  columns:good" in answer.out
     assert "first wins" not in answer.out
+    assert "dominates" not in answer.out
+
+
+def test_nothing_is_kept_of_a_policy_that_is_refused(capsys, tmp_path):
+    columns = {"good.0": np.ones(ROWS), "good.1": np.zeros(ROWS)}
+    unseen = {"bad.0": np.zeros(ROWS), "bad.1": np.ones(ROWS)}
+    data = write(tmp_path, two_policies(action=np.zeros(ROWS, dtype=int), **columns, **unseen))
+    policies = ("--policy", "columns:bad", "--policy", "columns:good")
+    given = ("--horizon", "4", "--number-of-actions", "2", *QUICK, "--out", tmp_path / "runs")
+    assert run(capsys, "compare", data, *policies, *given).code == 1
+    assert not (tmp_path / "runs" / "columns_bad").exists()
+    assert (tmp_path / "runs" / "columns_good" / "run.toml").exists()
+    page = (tmp_path / "runs" / "comparison.html").read_text(encoding="utf-8")
+    assert "No estimate" in page
+    assert '<th scope="row">columns:bad</th>' in page
 
 
 def test_the_demo_shows_the_truth(capsys, tmp_path):

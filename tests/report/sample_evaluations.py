@@ -53,3 +53,14 @@ def vector():
     data = logged(rewards, reward_names=("speed", HOSTILE))
     policy = [0.25, 0.75]
     return data, fle.evaluate(data, policy, gamma=0.5, stages=12, model=MODEL, recipe=TRAINING)
+
+
+@cache
+def compared():
+    """Three policies on the data of one reward, one of them with a hostile name."""
+    policies = {
+        "cautious": [0.9, 0.1],
+        HOSTILE: [0.1, 0.9],
+        "behaviour": fle.load_policy("behaviour"),
+    }
+    return fle.compare(scalar()[0], policies, horizon=3, model=MODEL, recipe=TRAINING)

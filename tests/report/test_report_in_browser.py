@@ -7,9 +7,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from browser import CHROMIUM, browser_page
-from sample_evaluations import HOSTILE, scalar, vector
+from sample_evaluations import HOSTILE, compared, scalar, vector
 
-from fle.report import Extras, gather, write_report
+from fle.report import Extras, gather, write_comparison, write_report
 from fle.report.style import NumberStyle, percent
 from fle.returns import ReturnDistribution, cvar
 
@@ -53,6 +53,12 @@ def two(folder):
     return folder / "two.html"
 
 
+@pytest.fixture(scope="module")
+def several(folder):
+    write_comparison(compared(), folder / "several.html", title=HOSTILE)
+    return folder / "several.html"
+
+
 @pytest.fixture
 def opened(page):
     """Opens a file in a fresh state: light, on a wide screen."""
@@ -75,8 +81,8 @@ def opened(page):
     return open_file
 
 
-@pytest.mark.parametrize("name", ["one", "two"])
-def test_no_console_errors_and_no_network(opened, request, name):
+@pytest.mark.parametrize(("name", "charts"), [("one", 4), ("two", 9), ("several", 1)])
+def test_no_console_errors_and_no_network(opened, request, name, charts):
     path = request.getfixturevalue(name)
     page = opened(path)
     assert page.problems == []
@@ -85,7 +91,7 @@ def test_no_console_errors_and_no_network(opened, request, name):
     drawn = page.evaluate(
         "[...document.querySelectorAll('.chart')].map(c => c.querySelectorAll('svg').length)"
     )
-    assert len(drawn) >= 4
+    assert len(drawn) == charts
     assert set(drawn) == {1}
 
 
