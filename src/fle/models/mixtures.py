@@ -1,5 +1,6 @@
 """Gaussian mixtures as a network gives them, and how their components are trained."""
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -94,7 +95,8 @@ def _entry(row: int, column: int) -> int:
     return row * (row - 1) // 2 + column
 
 
-class ComponentGradients(NamedTuple):
+@dataclass(frozen=True)
+class ComponentGradients:
     """A view of mixtures whose values are the same, and whose gradients train them better.
 
     prior: strength of the regulariser that keeps components, in nats.
