@@ -150,8 +150,8 @@ class Plan:
 
     def rows(self) -> list[tuple[str, str]]:
         """The plan as names and texts, for a terminal and a page."""
-        given = asdict(self.recipe)
-        training = ", ".join(f"{name} {value}" for name, value in given.items())
+        chosen = asdict(self.recipe).items()
+        training = ", ".join(f"{name} {_short(value)}" for name, value in chosen)
         lines = [
             ("problem", self.problem.in_words()),
             ("data", repr(self.data)),
@@ -439,6 +439,10 @@ def _initial_inputs(
     weights = table.probabilities.reshape(-1) / len(table)
     likely = weights > 0
     return encoder.inputs(observations[likely], actions[likely]), weights[likely]
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _stage_words(stages: tuple[Stage, ...]) -> str:
