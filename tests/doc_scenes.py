@@ -18,12 +18,11 @@ LENGTHS = (3, 2)
 
 # What a page leaves to the defaults is fitted in a moment here: these pages show calls, and the
 # default training, which other tests cover, would take minutes each.
-SHORT = {
-    "evaluate": {
-        "model": fle.Gaussian(std=1.0, hidden=()),
-        "recipe": fle.Recipe(steps=10, batch_size=50, weight_decay=0.0),
-    },
+QUICK = {
+    "model": fle.Gaussian(std=1.0, hidden=()),
+    "recipe": fle.Recipe(steps=10, batch_size=50, weight_decay=0.0),
 }
+SHORT = {"evaluate": QUICK, "compare": QUICK}
 SHORT_DISCOUNTED = {"stages": 2}
 
 
@@ -62,9 +61,14 @@ def data_and_policy(folder):
 
 
 def two_evaluations(folder):
-    """Data and policy, and another evaluation of them."""
+    """Data and policy, another evaluation of them, and two policies to compare."""
     names = data_and_policy(folder)
-    return {**names, "other": fle.evaluate(names["data"], names["policy"], horizon=2)}
+    return {
+        **names,
+        "other": fle.evaluate(names["data"], names["policy"], horizon=2),
+        "old": fle.load_policy("behaviour"),
+        "new": names["policy"],
+    }
 
 
 def a_policy_with_odd_outputs(folder):
@@ -217,7 +221,10 @@ CHECKS = {
 WRITTEN = {
     "README.md": ("report.html",),
     "docs/report.md": ("report.html",),
-    "docs/runs.md": ("run/result.json", "elsewhere/result.json"),
+    "docs/runs.md": (
+        *("run/result.json", "elsewhere/result.json"),
+        *("runs/old/result.json", "runs/new/result.json"),
+    ),
 }
 # A page that shows part of a file shows it as it is.
 SHOWN = {"docs/adding_a_model.md": "examples/laplace.py"}

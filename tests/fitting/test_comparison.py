@@ -110,6 +110,20 @@ def test_less_spread_around_the_same_mean_dominates_in_the_second_order_only():
     assert 0.399 - 0.085 < back.violation < 0.399
 
 
+@pytest.mark.parametrize("offset", [0.0, 1e6, -1e9])
+def test_dominance_does_not_depend_on_where_returns_lie(offset):
+    calm, wild = exact(stats.norm(offset, 1)), exact(stats.norm(offset, 2))
+    assert holding(known(calm=calm, wild=wild), 2) == {("calm", "wild")}
+
+
+def test_point_masses():
+    comparison = known(two=np.full(50, 2.0), one=np.ones(50), also=np.ones(50))
+    assert holding(comparison, 1) == holding(comparison, 2)
+    assert comparison.dominance_in_words()[2].startswith("one and also cannot be told apart")
+    assert ("two", "one") in holding(comparison, 1)
+    assert ("one", "two") not in holding(comparison, 2)
+
+
 def test_where_each_is_better_somewhere_neither_dominates():
     # The second has the larger mean and the worse lower tail.
     comparison = known(calm=exact(stats.norm(0, 1)), wild=exact(stats.norm(1, 3)))

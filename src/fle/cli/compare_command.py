@@ -25,6 +25,7 @@ from fle.cli.run_files import (
 from fle.cli.text_tables import aligned, cell, data_words, labelled, number_text, style_of
 from fle.data import Dataset
 from fle.files import write_atomically
+from fle.returns import dominance
 from fle.returns.measures import usual_measures
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def _document(
 def _lines(
     comparison: "Comparison", names: list[str], data: Dataset, options: argparse.Namespace
 ) -> list[str]:
-    from fle.fitting.comparison import CAUTION, DOMINANCE
+    from fle.fitting.comparison import CAUTION
 
     order = "highest" if options.by.direction > 0 else "lowest"
     lines = labelled(
@@ -158,7 +159,11 @@ def _lines(
     if len(names) > 1:
         lines += ["", *_pair_lines(comparison, names)]
         lines += ["", *(one_line(text) for text in comparison.dominance_in_words(names)), ""]
-        lines += [f"pairs: {comparison.pairing()}", f"note: {DOMINANCE}", f"note: {CAUTION}"]
+        lines += [
+            f"pairs: {comparison.pairing()}",
+            f"note: {dominance.MEANING}",
+            f"note: {CAUTION}",
+        ]
     for name, refused in comparison.refused.items():
         lines.append(f"no estimate for {name}: {refused.withheld}")
     if comparison.refused:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from fle.cli.commands import COMMANDS
-from fle.cli.configuration import resolve
 from fle.cli.messages import (
     DONE,
     FAULT,
@@ -25,7 +24,7 @@ from fle.cli.messages import (
     say,
 )
 from fle.cli.options import require
-from fle.cli.parser import REPRODUCE, REPRODUCE_MODULE, parse
+from fle.cli.parser import REPRODUCE, REPRODUCE_MODULE, parse, resolve
 from fle.errors import CoverageError, FLEError, ModelError, TrainingError
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fle.cli.commands import Command
-from fle.cli.configuration import as_toml, as_words
 from fle.cli.messages import Messages
+from fle.cli.parser import as_toml, as_words
 from fle.data import Dataset, write_cache
 from fle.errors import FLEError
 from fle.files import make_directory, read_json, write_atomically, write_json

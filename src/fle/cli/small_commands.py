@@ -5,10 +5,9 @@ import dataclasses
 from pathlib import Path
 
 from fle.cli.commands import EVALUATE, FIT
-from fle.cli.configuration import resolve
 from fle.cli.evaluate_command import Truth, carry_out, true_returns
 from fle.cli.messages import WRONG_INPUT, Messages, Outcome, UsageError
-from fle.cli.parser import build_parser, subparsers_of
+from fle.cli.parser import build_parser, resolve, subparsers_of
 from fle.cli.run_files import REPORT, Context, draw_report, read_context
 from fle.errors import nearest
 

@@ -25,18 +25,11 @@ from fle.models.specs import ModelSpec
 from fle.policies import Policy
 from fle.recipe import Recipe
 from fle.returns import ReturnDistribution
+from fle.returns.dominance import Dominance, dominance, preference
 from fle.returns.measures import Measure, measure
 
 PAIRS = 4 * SAMPLE_BLOCK
-# Two samples of one distribution cross by chance; below this many standard errors they are equal.
-# Somewhere on the line, 3 are passed by chance in one comparison of ten, 4 in one of a hundred.
-CROSSING_ERRORS = 4.0
 Out = Mapping[str, str | os.PathLike[str]] | str | os.PathLike[str] | None
-DOMINANCE = (
-    "a policy dominates another in the first order where every return is at least as likely to be "
-    "exceeded, so that everybody who wants more prefers it; in the second order, everybody who "
-    "also shuns risk does"
-)
 CAUTION = "these are differences between fitted distributions; the error of the fits is not in them"
 
 
@@ -70,23 +63,6 @@ class Difference:
             float(np.mean(gaps > 0)),
             float(np.mean(gaps == 0)),
         )
-
-
-@dataclass(frozen=True)
-class Dominance:
-    """Whether the first policy's return dominates the second's.
-
-    order 1: F_first(z) <= F_second(z) at every z, so that everybody who wants more prefers it.
-    order 2: the same of the integrals of F up to z, so that everybody who also shuns risk does.
-    violation: by how much the other side is larger at most, in units of F or of the return; what
-        the sampling of the two explains is not counted.
-    """
-
-    first: str
-    second: str
-    order: Literal[1, 2]
-    holds: bool
-    violation: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +148,7 @@ class Comparison:
             raise SettingsError(f"order must be 1 or 2, got {order!r}.")
         sums = {name: np.sort(self._sums(rows)) for name, rows in self.paired.items()}
         return [
-            _dominance(first, second, sums[first], sums[second], order)
+            dominance(first, second, sums[first], sums[second], order)
             for first in sums
             for second in sums
             if first != second
@@ -185,7 +161,7 @@ class Comparison:
             order: {(d.first, d.second) for d in self.dominance(order) if d.holds}
             for order in (1, 2)
         }
-        return [_preference(a, b, holding[1], holding[2]) for a, b in combinations(names, 2)]
+        return [preference(a, b, holding[1], holding[2]) for a, b in combinations(names, 2)]
 
     def pairing(self) -> str:
         """How the pairs were made, in words."""
@@ -327,19 +303,6 @@ def _folder(out: Out, name: str) -> str | os.PathLike[str] | None:
     return None if out is None else Path(out) / name
 
 
-def _preference(a: str, b: str, first: set[tuple[str, str]], second: set[tuple[str, str]]) -> str:
-    """What stochastic dominance says about two policies, from the pairs where it holds."""
-    if {(a, b), (b, a)} <= first:
-        return f"{a} and {b} cannot be told apart: their distributions differ by chance alone"
-    for better, worse in ((a, b), (b, a)):
-        if (better, worse) in first:
-            return f"{better} dominates {worse} in the first order"
-    for better, worse in ((a, b), (b, a)):
-        if (better, worse) in second and (worse, better) not in second:
-            return f"{better} dominates {worse} in the second order only"
-    return f"neither of {a} and {b} dominates the other"
-
-
 def _paired_starts(starts: int, seed: int) -> np.ndarray:
     """Which start each pair has: all of them equally often, up to one."""
     generator = Randomness(seed, Purpose.PAIRS).generator
@@ -360,34 +323,3 @@ def _returns_from(
         for first in range(0, len(inputs), SAMPLE_BLOCK)
     ]
     return np.concatenate(blocks) * evaluation.encoder.reward_unit
-
-
-def _dominance(
-    first: str, second: str, ours: np.ndarray, theirs: np.ndarray, order: Literal[1, 2]
-) -> Dominance:
-    """From sorted samples; what CROSSING_ERRORS standard errors explain is not held against it."""
-    grid = np.concatenate([ours, theirs])
-    grid.sort()
-    shares = [np.searchsorted(rows, grid, side="right") / rows.size for rows in (ours, theirs)]
-    error = np.sqrt(sum(share * (1 - share) for share in shares) / ours.size)
-    gap = shares[0] - shares[1]
-    if order == 2:
-        widths = np.diff(grid, append=grid[-1])
-        gap = np.concatenate([[0.0], np.cumsum(gap * widths)[:-1]])
-        # Of E[(z - Z)+], which is what the integral of F up to z is.
-        error = _shortfall_errors(grid, ours, theirs)
-    violation = float(np.max(np.maximum(gap - CROSSING_ERRORS * error, 0.0)))
-    return Dominance(first, second, order, violation == 0.0, violation)
-
-
-def _shortfall_errors(grid: np.ndarray, *samples: np.ndarray) -> np.ndarray:
-    """Standard errors of the difference of E[(z - Z)+] at every z of the grid."""
-    variances = np.zeros(grid.size)
-    for rows in samples:
-        count = np.searchsorted(rows, grid, side="right")
-        sums = np.concatenate([[0.0], np.cumsum(rows)])[count]
-        squares = np.concatenate([[0.0], np.cumsum(rows**2)])[count]
-        mean = (count * grid - sums) / rows.size
-        square = (count * grid**2 - 2 * grid * sums + squares) / rows.size
-        variances += np.maximum(square - mean**2, 0.0) / rows.size
-    return np.sqrt(variances)

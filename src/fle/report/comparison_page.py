@@ -6,7 +6,7 @@ from typing import Any
 
 from fle.files import write_atomically
 from fle.fitting import Comparison
-from fle.fitting.comparison import CAUTION, DOMINANCE
+from fle.fitting.comparison import CAUTION
 from fle.report.charts import DASHED, SOLID, cdf_line, probability_axis
 from fle.report.page import Frame, framed
 from fle.report.panels import LEVELS, START_LEVEL, Axis, Panel
@@ -21,7 +21,7 @@ from fle.report.style import (
     value_axis,
 )
 from fle.report.wording import capital, written
-from fle.returns import Measure, measure
+from fle.returns import Measure, dominance, measure
 from fle.returns.measures import usual_measures
 
 HEIGHT = 320
@@ -64,7 +64,7 @@ def render_comparison(comparison: Comparison, by: Measure, title: str) -> str:
         "pairs": _pairs(comparison, names),
         "pairing": capital(comparison.pairing()),
         "dominance": comparison.dominance_in_words(names),
-        "dominance_meaning": capital(DOMINANCE),
+        "dominance_meaning": capital(dominance.MEANING),
         "caution": CAUTION,
         "remarks": [
             f"{percent(panel.outside)} of the sample of {name} lies beyond the chart."
