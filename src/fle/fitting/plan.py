@@ -154,8 +154,10 @@ class Plan:
 
     def rows(self) -> list[tuple[str, str]]:
         """The plan as names and texts, for a terminal and a page."""
-        given = asdict(self.recipe)
-        training = ", ".join(f"{name} {value}" for name, value in given.items())
+        training = ", ".join(
+            f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+            for name, value in asdict(self.recipe).items()
+        )
         lines = [
             ("problem", self.problem.in_words()),
             ("data", repr(self.data)),
