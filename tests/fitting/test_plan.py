@@ -153,6 +153,8 @@ def test_a_plan_is_printed():
     assert lines[0] == "Plan"
     assert "  problem   discounted return, gamma = 0.9" in lines
     assert any(line.startswith("  recipe    steps 123, batch_size") for line in lines)
+    # As people write numbers: 0.7 times 5e-3.
+    assert any("learning_rate 0.0035, " in line for line in lines)
     assert {line.split()[0] for line in lines[1:]} >= {
         *("problem", "data", "policy", "model", "stages", "recipe", "cost", "note")
     }
