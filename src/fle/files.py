@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,7 +18,8 @@ else:
     import fcntl
 
 LOCK_NAME = ".lock"
-TEMPORARY = ".tmp"
+# What a temporary file is called: that of a file we write, and the process that writes it.
+TEMPORARY = re.compile(r"\.(?P<name>.+)\.\d+\.tmp")
 # Windows forbids reading locked bytes, so those it locks lie far behind the process number.
 LOCKED_BYTE = 1 << 20
 
@@ -29,9 +31,9 @@ def written_whole(path: Path, size: int) -> Iterator[IO[bytes]]:
     size: how many bytes will be written, for whoever has to make room for them.
     """
     # Of this process alone: another may be writing the same file.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "wb") as file:
+        with open(temporary, "wb", opener=_not_through_links) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -83,10 +85,15 @@ def make_directory(path: Path) -> None:
         ) from error
 
 
-def remove_leftovers(directory: Path) -> None:
-    """Remove what a killed writer left half-written."""
-    for temporary in directory.glob(f".*{TEMPORARY}"):
-        temporary.unlink(missing_ok=True)
+def remove_leftovers(directory: Path, written: str) -> None:
+    """Remove what a killed writer left half-written, and nothing else.
+
+    written: a pattern of the names of the files that are written there.
+    """
+    for temporary in directory.glob(".*.tmp"):
+        found = TEMPORARY.fullmatch(temporary.name)
+        if found is not None and re.fullmatch(written, found["name"]):
+            temporary.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -94,8 +101,13 @@ def sole_writer(directory: Path) -> Iterator[None]:
     """Hold the directory's lock, which the system lets go when the process ends in any way."""
     path = directory / LOCK_NAME
     try:
-        file = open(path, "a+b", buffering=0)  # noqa: SIM115
+        file = open(path, "a+b", buffering=0, opener=_not_through_links)  # noqa: SIM115
     except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise FLEError(
+                f"{path} is a symbolic link; expected a file of our own. Somebody else put it "
+                "there: remove it, or give another `out`."
+            ) from error
         raise FLEError(
             f"The run directory {directory} cannot be written: {error.strerror}. Give another "
             "`out`, or change its permissions."
@@ -107,6 +119,11 @@ def sole_writer(directory: Path) -> Iterator[None]:
             file.truncate(0)
             file.write(f"{os.getpid()}\n".encode())
         yield
+
+
+def _not_through_links(path: str, flags: int) -> int:
+    """Open a file of our own: a link that somebody put in its place would lead to another."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def _lock(file: IO[bytes], path: Path) -> None:

@@ -113,6 +113,15 @@ def copied(out, place):
     return place
 
 
+def test_names_of_another_number_are_refused(finished, tmp_path):
+    run = copied(finished, tmp_path / "run")
+    facts = json.loads((run / "result.json").read_text())
+    facts["return_names"] = ["one", "two"]
+    (run / "result.json").write_text(json.dumps(facts))
+    with pytest.raises(FLEError, match=r"damaged: expected 1 return_names, got 2"):
+        load(run)
+
+
 def test_an_unfinished_run_cannot_be_loaded(finished, tmp_path):
     run = copied(finished, tmp_path / "run")
     (run / "result.json").unlink()

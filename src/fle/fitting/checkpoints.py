@@ -50,7 +50,7 @@ class Checkpoints:
     def restore(self, blank: Fitted) -> LoopState | None:
         """The last state that was written, or the one before it if that was asked for."""
         make_directory(self._directory)
-        remove_leftovers(self._directory)
+        remove_leftovers(self._directory, r"stage-\d+\.safetensors")
         files = self.files()
         if self._resume == "previous" and files:
             files.pop().unlink()

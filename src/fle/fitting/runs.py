@@ -46,6 +46,11 @@ MODEL = "model.safetensors"
 SAMPLES = "samples.parquet"
 # Written last: a run that has it is finished.
 RESULT = "result.json"
+# All that stands in a run directory, with what the command line adds.
+WRITTEN = (
+    r"(run|result|context)\.json|model\.safetensors|samples\.parquet"
+    r"|run\.toml|data\.arrow|report\.html"
+)
 
 
 class RunDirectory:
@@ -117,7 +122,7 @@ def begin_run(
     path = Path(out)
     make_directory(path)
     with sole_writer(path):
-        remove_leftovers(path)
+        remove_leftovers(path, WRITTEN)
         yield RunDirectory(path, provenance, resume)
 
 
@@ -248,6 +253,11 @@ def _evaluation(
     encoder = Encoder(sizes=Sizes(**facts["sizes"]), **without_prefix("encoder", arrays))
     recipe = Resolved(**facts["recipe"])
     blank = blank_fit(spec, recipe, encoder.sizes, provenance.seed)
+    names = tuple(facts["return_names"])
+    if len(names) != encoder.sizes.returns:
+        raise DamagedFileError(
+            f"{source} is damaged: expected {encoder.sizes.returns} return_names, got {len(names)}."
+        )
     observed = without_prefix("logged", arrays)
     return Evaluation(
         problem=Problem(**facts["problem"]),
@@ -256,7 +266,7 @@ def _evaluation(
         records=tuple(record_from_plain(record) for record in facts["records"]),
         notes=tuple(facts["notes"]),
         warnings=tuple(facts["warnings"]),
-        return_names=tuple(facts["return_names"]),
+        return_names=names,
         encoder=encoder,
         fits=unstacked(blank, without_prefix("fits", arrays), facts["fits"], source),
         initial_inputs=arrays["initial/inputs"],

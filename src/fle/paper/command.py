@@ -95,8 +95,8 @@ def run(options: argparse.Namespace) -> int:
             keys += keys_of(cast(Any, name), methods, presets, range(1))
     studies = [name for name in STUDIES if name in options.experiments]
     with sole_writer(store.runs):
-        remove_leftovers(store.runs)
-        remove_leftovers(store.directory)
+        remove_leftovers(store.runs, r".+\.json")
+        remove_leftovers(store.directory, r"index\.html|tables\.md|results\.json")
         jobs = options.jobs or os.cpu_count() or 1
         finished = _fill(store, list(dict.fromkeys(keys)), studies, jobs)
         _tell(store, _command(options))
