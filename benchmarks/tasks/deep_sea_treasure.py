@@ -30,11 +30,12 @@ def tasks() -> list[Task]:
     behaviour = DiscretePolicy(lambda observations: np.tile(WANDER, (len(observations), 1)))
 
     def task(name, policy, gamma):
+        late = -(1 - gamma**60) / (1 - gamma)
         return Task(
             f"deep_sea_treasure-{name}",
             Rollouts(make, behaviour, policy, 100, gamma),
             truth_size=2 * TRUTH_SIZE,
-            events=(below(5.0, "a treasure below 5"),),
+            events=(below(late, "no treasure within 60 steps", coordinate=1),),
         )
 
     return [

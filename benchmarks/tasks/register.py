@@ -53,7 +53,6 @@ FAMILIES = (
     Family("blackjack", "validation", ("gymnasium",)),
     Family("cliff_walking", "validation", ("gymnasium",)),
     Family("finance", "validation"),
-    Family("half_cheetah", "validation", MUJOCO),
     Family("hopper", "validation", MUJOCO),
     Family("inventory", "validation"),
     Family("lqr", "validation"),
@@ -62,6 +61,7 @@ FAMILIES = (
     Family("mountain_car", "validation"),
     Family("queueing", "validation"),
     Family("resource_gathering", "validation", ("gymnasium", "mo_gymnasium")),
+    Family("swimmer", "validation", MUJOCO),
     Family("taxi", "validation", ("gymnasium",)),
 )
 
