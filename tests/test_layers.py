@@ -23,7 +23,17 @@ ALLOWED = {
     "examples": {"errors"},
     "fitting": {"errors", "files", "recipe", "data", "policies", "models", "returns"},
     "trust": {"errors", "data", "policies", "models", "files", "recipe", "returns", "fitting"},
-    "report": {"errors", "data", "policies", "models", "files", "recipe", "returns", "fitting", "trust"},
+    "report": {
+        "errors",
+        "data",
+        "policies",
+        "models",
+        "files",
+        "recipe",
+        "returns",
+        "fitting",
+        "trust",
+    },
 }
 # A method may hand its object on to a later part, which it imports when it is called.
 HANDED_ON = {("fitting/evaluation.py", "report")}

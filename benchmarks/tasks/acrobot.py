@@ -48,10 +48,7 @@ def _changes(states: Array, torque: Array) -> Array:
     coupling = 1.25 + 0.5 * cosine
     lower = 0.5 * GRAVITY * np.sin(first + second)
     upper = (
-        -0.5 * relative**2 * sine
-        - relative * speed * sine
-        + 1.5 * GRAVITY * np.sin(first)
-        + lower
+        -0.5 * relative**2 * sine - relative * speed * sine + 1.5 * GRAVITY * np.sin(first) + lower
     )
     bend = (torque + coupling / inertia * upper - 0.5 * speed**2 * sine - lower) / (
         1.25 - coupling**2 / inertia

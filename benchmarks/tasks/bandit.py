@@ -22,7 +22,9 @@ class TwoArms:
 
 
 def _second_arm(chance: float) -> DiscretePolicy:
-    return DiscretePolicy(lambda observations: np.tile([1 - chance, chance], (len(observations), 1)))
+    return DiscretePolicy(
+        lambda observations: np.tile([1 - chance, chance], (len(observations), 1))
+    )
 
 
 def tasks() -> list[Task]:

@@ -9,9 +9,7 @@ from tasks.task import Task, below
 
 def tasks() -> list[Task]:
     def task(name, slippery, gamma, noise, logged):
-        cliff = OutcomeTable.of_gymnasium(
-            gymnasium.make("CliffWalking-v1", is_slippery=slippery)
-        )
+        cliff = OutcomeTable.of_gymnasium(gymnasium.make("CliffWalking-v1", is_slippery=slippery))
         best = cliff.best_actions(0.9)
         target = softened(best, 4, noise)
         return Task(

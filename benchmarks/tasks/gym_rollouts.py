@@ -12,7 +12,7 @@ from fle.tasks import collect, monte_carlo_returns
 from tasks.task import ActingPolicy, Array, steps_until_negligible
 
 # More starts than logged episodes, but few enough for slow resets.
-STARTS = 2_000
+STARTS = 1_000
 ENVIRONMENTS = 64
 # Fewer returns than simulators written in NumPy draw: a step here takes 50 to 150 microseconds.
 TRUTH_SIZE = 10_000

@@ -35,4 +35,4 @@ def tasks() -> list[Task]:
             events=(below(threshold, f"a return below {threshold}"),),
         )
 
-    return [task("upright", 0.2, 15.0), task("forward", 0.8, 36.0)]
+    return [task("upright", 0.2, 15.0), task("forward", 0.8, 45.0)]

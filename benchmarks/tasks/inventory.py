@@ -46,9 +46,7 @@ def tasks() -> list[Task]:
     careful, greedy = _up_to(9, 4), _up_to(6, 2)
 
     def finite(name, order, rows, threshold):
-        source = Simulated(
-            stock, behaviour, mostly(order, MOST + 1, 0.1), HORIZON, horizon=HORIZON
-        )
+        source = Simulated(stock, behaviour, mostly(order, MOST + 1, 0.1), HORIZON, horizon=HORIZON)
         event = below(threshold, f"a return below {threshold}")
         return Task(f"inventory-{name}", source, rows=rows, events=(event,))
 

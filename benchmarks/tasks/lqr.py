@@ -50,7 +50,9 @@ def tasks() -> list[Task]:
 
     def task(name, problem, rows):
         # Zero noise: the policy is linear and draws nothing.
-        source = Simulated(Cart(problem), behaviour, NormalPolicy(problem.target_policy, 0.0), 50, GAMMA)
+        source = Simulated(
+            Cart(problem), behaviour, NormalPolicy(problem.target_policy, 0.0), 50, GAMMA
+        )
         return Task(
             f"lqr-{name}",
             source,

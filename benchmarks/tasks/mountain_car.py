@@ -27,7 +27,7 @@ class Valley:
         velocity = np.clip(velocity + push - 0.0025 * np.cos(3 * position), -FASTEST, FASTEST)
         position = np.clip(position + velocity, LEFT_END, RIGHT_END)
         velocity = np.where((position == LEFT_END) & (velocity < 0), 0.0, velocity)
-        return np.stack([position, velocity], axis=1), position >= goal
+        return np.stack([position, velocity], axis=1), (position >= goal) & (velocity >= 0)
 
 
 class MountainCar(Valley):

@@ -54,6 +54,9 @@ def tasks() -> list[Task]:
         task("steady", NormalPolicy(swing_up, 0.5), 0.95, -130.0),
         task("far", NormalPolicy(swing_up, 0.5), 0.99, -270.0),
         task(
-            "half", NormalPolicy(lambda observations: 0.5 * swing_up(observations), 0.7), 0.95, -150.0
+            "half",
+            NormalPolicy(lambda observations: 0.5 * swing_up(observations), 0.7),
+            0.95,
+            -150.0,
         ),
     ]

@@ -66,9 +66,7 @@ class OutcomeTable:
         np.add.at(onward, (rows, columns, self.next_states), going_on)
         reward = (self.probabilities * self.rewards).sum(axis=2)
         moves = np.einsum("sa,sat->st", policy, onward)
-        by_state = np.linalg.solve(
-            np.eye(states) - gamma * moves, (policy * reward).sum(axis=1)
-        )
+        by_state = np.linalg.solve(np.eye(states) - gamma * moves, (policy * reward).sum(axis=1))
         return reward + gamma * onward @ by_state
 
     def mean_return(self, gamma: float, policy: Array) -> float:

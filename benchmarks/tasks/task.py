@@ -63,7 +63,9 @@ class NormalPolicy:
         return mean + self.std * generator.standard_normal(mean.shape)
 
 
-def mostly(choose: Callable[[Array], Array], number_of_actions: int, noise: float) -> DiscretePolicy:
+def mostly(
+    choose: Callable[[Array], Array], number_of_actions: int, noise: float
+) -> DiscretePolicy:
     """Does what `choose` says, (n,) integers; with probability `noise` any action, all equal."""
 
     def probabilities(observations: Array) -> Array:

@@ -34,7 +34,9 @@ def right_side(observations: Array) -> Array:
 
 def tasks() -> list[Task]:
     def task(name, noise, rows):
-        source = Simulated(ManyColumns(), mostly(right_side, 2, 1.0), mostly(right_side, 2, noise), 1, horizon=1)
+        source = Simulated(
+            ManyColumns(), mostly(right_side, 2, 1.0), mostly(right_side, 2, noise), 1, horizon=1
+        )
         return Task(
             f"wide-{name}",
             source,
