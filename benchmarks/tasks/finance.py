@@ -1,6 +1,6 @@
-"""Ten periods of a risky asset whose returns have heavy tails: Student's t, and a changing volatility.
+"""Ten periods of a risky asset with heavy tails: Student's t, and a volatility that changes.
 
-The share invested is the action, a number that may exceed 1 (borrowed) or fall below 0 (sold short).
+The action is the share invested, which may exceed 1 (borrowed) or fall below 0 (sold short).
 """
 
 import numpy as np

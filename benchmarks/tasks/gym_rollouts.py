@@ -22,7 +22,7 @@ TRUTH_SIZE = 10_000
 class Rollouts:
     """The source of a task in an environment; `make(limit)` makes one with that time limit.
 
-    Logged episodes are cut after `longest` steps, those of the truth never before they are complete.
+    Logged episodes are cut after `longest` steps, those of the truth only when complete.
     """
 
     make: Callable[[int], Any]

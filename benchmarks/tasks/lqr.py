@@ -6,7 +6,7 @@ import numpy as np
 
 from fle.tasks import LQR
 from tasks.simulation import Outcome, Simulated
-from tasks.task import NormalPolicy, Task, below
+from tasks.task import FixedPolicy, NormalPolicy, Task, below
 
 GAMMA = 0.99
 
@@ -49,10 +49,8 @@ def tasks() -> list[Task]:
     behaviour = NormalPolicy(usual.target_policy, 0.8)
 
     def task(name, problem, rows):
-        # Zero noise: the policy is linear and draws nothing.
-        source = Simulated(
-            Cart(problem), behaviour, NormalPolicy(problem.target_policy, 0.0), 50, GAMMA
-        )
+        policy = FixedPolicy(problem.target_policy)
+        source = Simulated(Cart(problem), behaviour, policy, 50, GAMMA)
         return Task(
             f"lqr-{name}",
             source,

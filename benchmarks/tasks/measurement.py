@@ -20,7 +20,6 @@ sys.path[:0] = [str(HERE.parent)] if str(HERE.parent) not in sys.path else []
 
 import numpy as np  # noqa: E402
 
-TRUTH_FOLDER = HERE.parent.parent / "runs" / "truth"
 TRUTH_SEED = 0
 # Draws of an estimate from which errors and chances are read.
 DRAWS = 100_000
@@ -47,7 +46,7 @@ def parsed_settings(pairs: list[str]) -> dict[str, Any]:
     return settings
 
 
-def true_returns(task, folder: Path = TRUTH_FOLDER) -> np.ndarray:
+def true_returns(task, folder: Path) -> np.ndarray:
     """(n, d) from the cache, or drawn and put there; other code makes other files."""
     sources = [HERE / f"{task.family}.py", *(HERE / name for name in SHARED)]
     code = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
@@ -159,7 +158,7 @@ def main() -> None:
         request["rows"],
         request["settings"],
         fqe=request["fqe"],
-        truth=true_returns(task),
+        truth=true_returns(task, Path(request["truth"])),
     )
     kept = {name: request[name] for name in ("task", "seed", "rows", "settings", "code")}
     facts = {"set": set_of(task), "covered": task.covered, "truth_size": task.truth_size}

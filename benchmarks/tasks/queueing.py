@@ -3,7 +3,7 @@
 import numpy as np
 
 from tasks.simulation import Outcome, Simulated
-from tasks.task import Array, Task, below, mostly
+from tasks.task import Task, below, mostly
 
 LONGEST_QUEUE = 40
 

@@ -71,14 +71,16 @@ def file_of(request: Request, folder: Path) -> Path:
     return folder / f"{request['task']}-seed{request['seed']}-{key}.json"
 
 
-def carried_out(request: Request, folder: Path, cores: "queue.Queue[int]") -> dict[str, Any]:
+def carried_out(
+    request: Request, folder: Path, truth: Path, cores: "queue.Queue[int]"
+) -> dict[str, Any]:
     """The run's figures: read if it was made before, else made in a process of its own."""
     file = file_of(request, folder)
     if file.exists():
         return read_json(file)
     core = cores.get()
     try:
-        asked = json.dumps({**request, "core": core})
+        asked = json.dumps({**request, "core": core, "truth": str(truth)})
         answer = subprocess.run(
             [sys.executable, str(HERE / "measurement.py"), asked, str(file)],
             capture_output=True,
@@ -109,7 +111,9 @@ def run_all(tasks: list[Task], skipped: list[str], options: argparse.Namespace) 
     about += (", ".join(options.setting) or "the defaults") + "."
     done: list[dict[str, Any]] = []
     with ThreadPoolExecutor(options.jobs) as pool:
-        pending = [pool.submit(carried_out, request, folder, cores) for request in asked]
+        pending = [
+            pool.submit(carried_out, request, folder, options.truth, cores) for request in asked
+        ]
         for finished in as_completed(pending):
             run = finished.result()
             done.append({**run, **facts[run["task"]]})
@@ -140,6 +144,9 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rows", type=int, help="rows of every log, instead of each task's own")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, one core each")
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "tasks")
+    parser.add_argument(
+        "--truth", type=Path, default=ROOT / "runs" / "truth", help="cache of returns"
+    )
     parser.add_argument("--setting", nargs="+", default=[], metavar="NAME=VALUE")
     parser.add_argument("--fqe", action="store_true", help="also fitted Q evaluation, for its mean")
     parser.add_argument("--list", action="store_true", help="name the tasks and stop")

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fle.policies import Normal, Probabilities
+from fle.policies import Deterministic, Normal, Probabilities
 from fle.tasks import draw_categorical
 
 Array = NDArray[Any]
@@ -61,6 +61,20 @@ class NormalPolicy:
     def act(self, observations: Array, generator: np.random.Generator) -> Array:
         mean = self.mean(observations)
         return mean + self.std * generator.standard_normal(mean.shape)
+
+
+@dataclass(frozen=True)
+class FixedPolicy:
+    """One continuous action an observation: (n, p) -> (n, k)."""
+
+    action: Callable[[Array], Array]
+
+    @property
+    def target(self) -> Deterministic:
+        return Deterministic(self.action)
+
+    def act(self, observations: Array, generator: np.random.Generator) -> Array:
+        return self.action(observations)
 
 
 def mostly(

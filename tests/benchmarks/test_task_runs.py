@@ -17,18 +17,18 @@ from tasks import measurement, run, table  # noqa: E402
 from tasks.register import FAMILIES  # noqa: E402
 from tasks.task import below  # noqa: E402
 
-SMALL = ["--task", "bandit-even", "--rows", "300", "--setting", "steps=2", "weight_decay=0.1"]
+SMALL = ["--task", "bandit-even", "--rows", "300", "--setting", "steps=2", "model=categorical"]
 
 
 def test_a_tiny_task_runs_goes_on_and_is_tabulated(tmp_path):
-    arguments = [*SMALL, "--out", str(tmp_path)]
+    arguments = [*SMALL, "--out", str(tmp_path), "--truth", str(tmp_path / "truth")]
     assert run.main(arguments) == 0
     (file,) = (tmp_path / "runs").glob("*.json")
     first = file.read_bytes()
     made = json.loads(first)
     assert made["task"] == "bandit-even"
     assert made["rows"] == 300
-    assert made["settings"] == {"steps": 2, "weight_decay": 0.1}
+    assert made["settings"] == {"steps": 2, "model": "categorical"}
     assert len(made["mean_error"]) == 1
     when = file.stat().st_mtime_ns
     assert run.main(arguments) == 0
@@ -65,7 +65,7 @@ def test_each_process_has_a_core_while_it_runs(tmp_path, monkeypatch):
         return Answer
 
     monkeypatch.setattr(run.subprocess, "run", instead)
-    run.carried_out({"task": "a-b", "seed": 0}, tmp_path, cores)
+    run.carried_out({"task": "a-b", "seed": 0}, tmp_path, tmp_path, cores)
     assert seen == [(1, True)]
     assert cores.get_nowait() == 1
 
