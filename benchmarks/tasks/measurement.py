@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-# As a script, this file's folder would come first and its siblings be modules of no package.
-sys.path[:0] = [str(HERE.parent)] if str(HERE.parent) not in sys.path else []
+# A script's own folder comes first; here it would hide packages named like a family.
+sys.path = [str(HERE.parent), *(path for path in sys.path if path != str(HERE))]
 
 import numpy as np  # noqa: E402
 

@@ -83,6 +83,6 @@ def tasks() -> list[Task]:
     return [
         until_out("steady", 0.2, 0.99),
         until_out("hesitant", 0.4, 0.99),
-        pay("strong", 0.9, 0.3, 23.0),
+        pay("strong", 0.75, 0.3, 20.0),
         pay("gentle", 0.6, 0.3, 14.0),
     ]

@@ -20,8 +20,8 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-# As a script, this file's folder would come first and its siblings be modules of no package.
-sys.path[:0] = [str(HERE.parent)] if str(HERE.parent) not in sys.path else []
+# A script's own folder comes first; here it would hide packages named like a family.
+sys.path = [str(HERE.parent), *(path for path in sys.path if path != str(HERE))]
 
 from environment import describe  # noqa: E402
 from fle.files import read_json, write_atomically, write_json  # noqa: E402

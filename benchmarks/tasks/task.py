@@ -153,12 +153,18 @@ def steps_until_negligible(gamma: float, horizon: int | None) -> int:
     return horizon if horizon is not None else int(np.ceil(np.log(1e-5) / np.log(gamma)))
 
 
+def position_in_episode(episodes: Array) -> Array:
+    """(n,) Steps since the episode began, of rows sorted by episode."""
+    starts = np.flatnonzero(np.append(True, np.diff(episodes) != 0))
+    lengths = np.diff(np.append(starts, len(episodes)))
+    return np.arange(len(episodes)) - np.repeat(starts, lengths)
+
+
 def logged_events(event: Event, columns: dict[str, Any], gamma: float) -> int:
     """In how many logged episodes the event happened, so far as they were logged."""
     episodes = columns["episodes"]
-    starts = np.flatnonzero(np.append(True, np.diff(episodes) != 0))
-    lengths = np.diff(np.append(starts, len(episodes)))
-    position = np.arange(len(episodes)) - np.repeat(starts, lengths)
+    position = position_in_episode(episodes)
     rewards = np.reshape(columns["rewards"], (len(episodes), -1))
     discounted = rewards * np.power(float(gamma), position)[:, None]
-    return int(event.happened(np.add.reduceat(discounted, starts)).sum())
+    returns = np.add.reduceat(discounted, np.flatnonzero(position == 0))
+    return int(event.happened(returns).sum())

@@ -27,6 +27,7 @@ NOT_FAMILIES = {
     "__init__",
     "gym_rollouts",
     "measurement",
+    "overlap",
     "register",
     "run",
     "simulation",
