@@ -76,8 +76,11 @@ def measure(
         # They are counted below; on the way they would only be noise.
         warnings.simplefilter("ignore", fle.FLEWarning)
         data = fle.Dataset(**columns)
-        given = {name: settings[name] for name in PLAN_SETTINGS if name in settings}
-        recipe = {name: value for name, value in settings.items() if name not in given}
+        recipe = {name: value for name, value in settings.items() if name not in PLAN_SETTINGS}
+        given = {name: settings[name] for name in settings if name not in recipe}
+        if source.horizon is not None:
+            # One setting serves all tasks; a horizon is its own number of stages.
+            given.pop("stages", None)
         question = {"gamma": source.gamma, "horizon": source.horizon, "seed": seed}
         clock, processor = time.perf_counter(), time.process_time()
         planned = fle.plan(data, source.policy.target, recipe=recipe, **question, **given)
