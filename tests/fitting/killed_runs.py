@@ -8,6 +8,7 @@ whether the run came to its end, and how long it took.
 """
 
 import builtins
+import io
 import json
 import os
 import signal
@@ -109,32 +110,18 @@ def kill_at_point(point):
     def stop():
         os.kill(os.getpid(), signal.SIGKILL)
 
-    class HalfWritten:
-        def __init__(self, file):
-            self._file = file
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *details):
-            self._file.close()
-
+    class HalfWritten(io.BufferedWriter):
         def write(self, content):
             if reached():
-                self._file.write(content[: len(content) // 2])
-                self._file.flush()
+                super().write(bytes(content)[: len(bytes(content)) // 2])
+                self.flush()
                 stop()
-            self._file.write(content)
-
-        def flush(self):
-            self._file.flush()
-
-        def fileno(self):
-            return self._file.fileno()
+            return super().write(content)
 
     def counted_open(path, mode, **options):
-        file = open_file(path, mode, **options)
-        return HalfWritten(file) if mode == "wb" else file
+        if mode == "wb":
+            return HalfWritten(io.FileIO(path, mode, opener=options.get("opener")))
+        return open_file(path, mode, **options)
 
     def counted(function):
         def call(*arguments):
