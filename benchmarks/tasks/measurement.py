@@ -149,7 +149,7 @@ def main() -> None:
     if sys.platform == "linux":
         # Before JAX counts the cores, so that runs side by side do not take turns.
         os.sched_setaffinity(0, {request["core"]})
-    from environment import describe
+    from fle.paper.environment import describe
 
     from fle.files import write_json
     from tasks.register import FAMILIES, set_of

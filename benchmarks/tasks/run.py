@@ -23,9 +23,8 @@ ROOT = HERE.parent.parent
 # A script's own folder comes first; here it would hide packages named like a family.
 sys.path = [str(HERE.parent), *(path for path in sys.path if path != str(HERE))]
 
-from environment import describe  # noqa: E402
-
 from fle.files import read_json, write_atomically, write_json  # noqa: E402
+from fle.paper.environment import describe  # noqa: E402
 from tasks.measurement import parsed_settings  # noqa: E402
 from tasks.register import SETS, chosen_tasks, set_of  # noqa: E402
 from tasks.table import markdown  # noqa: E402
