@@ -149,9 +149,8 @@ def main() -> None:
     if sys.platform == "linux":
         # Before JAX counts the cores, so that runs side by side do not take turns.
         os.sched_setaffinity(0, {request["core"]})
-    from fle.paper.environment import describe
-
     from fle.files import write_json
+    from fle.paper.environment import describe
     from tasks.register import FAMILIES, set_of
 
     family = next(f for f in FAMILIES if f.name == request["task"].split("-")[0])

@@ -9,7 +9,7 @@ import pytest
 from model_outputs import build, loss_of_row
 
 import fle
-from fle.models.mixtures import ComponentGradients, even_gradients, from_standard
+from fle.models.mixtures import ComponentGradients, Mixture, even_gradients, from_standard
 from fle.recipe import ONE_FIT, TUNING, Tuning, usual
 
 
@@ -75,3 +75,18 @@ def test_gradients_by_means_go_with_the_scales(beta, expected):
     )
     assert np.allclose(by_means, expected)
     assert np.all(by_scales == 0)
+
+
+def test_the_regulariser_moves_means_as_evenly_as_the_likelihood_does():
+    """A narrow component would otherwise be moved a hundred times as far as returns move it."""
+    prior, beta = 0.1, 0.5
+    scales = jnp.asarray([0.01, 2.0])
+
+    def total(means):
+        mixture = Mixture(jnp.log(jnp.asarray([0.5, 0.5])), (means,), (scales,), ())
+        return ComponentGradients(prior, beta).of(mixture).weights.sum()
+
+    means = jnp.asarray([3.0, -4.0])
+    # Each of two log weights falls by prior times half the mean of two squares: -prior * mean; the
+    # gradient by a mean is then multiplied by its scale.
+    assert np.allclose(jax.grad(total)(means), -prior * means * scales)

@@ -111,16 +111,19 @@ class ComponentGradients:
         return law.log_probs(inputs, returns, self.of)
 
     def of(self, mixture: Mixture) -> Mixture:
-        """The mixture, its means and log weights with other gradients."""
+        """The mixture, its means and log weights with other gradients.
+
+        Evened out first, so that the regulariser moves narrow components no more than others.
+        """
+        if self.beta > 0:
+            pairs = zip(mixture.means, mixture.diagonal, strict=True)
+            means = tuple(even_gradients(*pair, self.beta) for pair in pairs)
+            mixture = mixture._replace(means=means)
         if self.prior > 0:
             pairs = zip(mixture.means, mixture.diagonal, strict=True)
             away = [from_standard(mixture.weights, *pair) for pair in pairs]
             weights = mixture.weights - self.prior * sum(away) / len(away)
             mixture = mixture._replace(weights=weights)
-        if self.beta > 0:
-            pairs = zip(mixture.means, mixture.diagonal, strict=True)
-            means = tuple(even_gradients(*pair, self.beta) for pair in pairs)
-            mixture = mixture._replace(means=means)
         return mixture
 
 
