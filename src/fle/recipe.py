@@ -39,10 +39,9 @@ NEGLIGIBLE = 0.01
 MOST_STAGES = 5000
 # Least scale of returns, in units of the rewards: where all are zero, it would shrink to nothing.
 LEAST_SCALE = 1e-6
-# Rewards may go beyond those logged by this share of their range before a draw is moved back, and
-# draws may go beyond the limits by this share of the return scale: cut in its middle, the narrowest
-# distribution would drift [0011].
-BEYOND, SLACK = 0.05, 0.03
+# Draws may go beyond what logged rewards allow by this share of the return scale while they are
+# targets of a next fit: cut in its middle, the narrowest distribution would drift [0011].
+SLACK = 0.03
 
 
 @dataclass(frozen=True)
@@ -64,6 +63,8 @@ class Recipe:
         standardised anew; 0 does it at every stage.
     start: "previous" continues from the previous stage's parameters, "fresh" from new ones.
     held_out: share of the rows held out to measure the loss of every stage.
+    trace: probability with which a target follows the log one step further where the log did what
+        the policy chose; 0 asks the previous fit after one step (lambda of TD(lambda)).
     trend: whether the location of a return follows a quadratic trend of the inputs beside the
         network (`GMM`, `Gaussian`).
     component_prior: strength, in nats, of the regulariser that draws the components of a mixture to
@@ -85,6 +86,7 @@ class Recipe:
     frame_tolerance: float | None = None
     start: Literal["previous", "fresh"] | None = None
     held_out: float | None = None
+    trace: float | None = None
     trend: bool | None = None
     component_prior: float | None = None
     beta: float | None = None
@@ -101,6 +103,7 @@ class Recipe:
         )
         self._require("average", "in (0, 1]", lambda v: 0 < v <= 1)
         self._require("held_out", "in (0, 1)", lambda v: 0 < v < 1)
+        self._require("trace", "in [0, 1]", lambda v: 0 <= v <= 1)
         for name in ("frame_tolerance", "component_prior", "beta", "scale_floor"):
             self._require(name, "at least 0 and finite", lambda v: 0 <= v < math.inf)
         schedules = ("stage", "fit", "constant")
@@ -153,6 +156,7 @@ class Resolved:
     frame_tolerance: float
     start: Literal["previous", "fresh"]
     held_out: float
+    trace: float
     trend: bool
     component_prior: float
     beta: float
@@ -215,6 +219,7 @@ ONE_FIT = Resolved(
     frame_tolerance=0.0,
     start="previous",
     held_out=0.05,
+    trace=1.0,
     trend=True,
     component_prior=0.0,
     beta=0.5,

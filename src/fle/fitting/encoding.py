@@ -1,6 +1,6 @@
 """From a Dataset and action tables to the arrays that compiled code indexes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -8,14 +8,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Shaped
+from jaxtyping import Array, Float, Shaped
 
 from fle.data import Dataset
 from fle.data.passes import centre_and_scale
+from fle.fitting.following import Lines, Trail
 from fle.models.law import Law, Sizes
 from fle.models.objectives import Transition
 from fle.policies import ActionTable
-from fle.recipe import BEYOND, SLACK
+from fle.recipe import SLACK
 
 
 class Rows(NamedTuple):
@@ -23,8 +24,6 @@ class Rows(NamedTuple):
 
     observations: Shaped[Array, "n ..."]
     actions: Shaped[Array, "n ..."]
-    rewards: Float[Array, "n d"]
-    continues: Float[Array, " n"]
     next_observations: Shaped[Array, "n ..."]
     next_actions: Shaped[Array, "n candidates ..."]
     probabilities: Float[Array, "n candidates"]
@@ -109,16 +108,18 @@ class Encoder:
             return values.astype(np.int32)
         return _standardise(values, self.action_centre, self.action_scale)
 
-    def rows(self, data: Dataset, table: ActionTable) -> Rows:
+    def rewards(self, data: Dataset) -> np.ndarray:
+        """(n, d) In units of their size, in float64."""
+        return data.rewards / self.reward_unit
+
+    def rows(self, data: Dataset, table: ActionTable, trail: Trail) -> Rows:
         """All rows of the data with the target policy's next actions."""
         return Rows(
             observations=jnp.asarray(self.observations(data.observations)),
             actions=jnp.asarray(self.actions(data.actions)),
-            rewards=jnp.asarray((data.rewards / self.reward_unit).astype(np.float32)),
-            continues=jnp.asarray((~data.terminations).astype(np.float32)),
             next_observations=jnp.asarray(self.observations(data.next_observations)),
             next_actions=jnp.asarray(self.actions(table.actions)),
-            probabilities=jnp.asarray(table.probabilities.astype(np.float32)),
+            probabilities=jnp.asarray(trail.probabilities.astype(np.float32)),
         )
 
     def inputs(self, observations: np.ndarray, actions: np.ndarray) -> np.ndarray:
@@ -173,57 +174,58 @@ def joined(
 
 @eqx.filter_jit
 def transitions(
-    rows: Rows,
-    index: Int[Array, " batch"],
-    sizes: Sizes,
-    discount: Float[Array, ""],
-    previous: Frame,
-    limits: Limits | tuple[()],
-    frame: Frame,
+    rows: Rows, lines: Lines, sizes: Sizes, previous: Fitted, frame: Frame
 ) -> Transition:
-    """The rows at `index`, with the Bellman update expressed in the units of `frame`.
+    """The rows of the lines, with the Bellman update expressed in the units of `frame`.
 
     With y' = (y - c0)/s0 in the previous frame and z' = (z - c)/s in this one, z = r + g y reads
     z' = (r + g c0 - c)/s + (g s0/s) y'.
     """
-    discounts = (discount * rows.continues[index])[:, None]
-    centre, scale = previous
+    discounts = jnp.asarray(lines.discounts)[:, None]
+    centre, scale = previous.frame
     low_high = [
         jnp.broadcast_to((limit - centre) / scale, discounts.shape[:1] + centre.shape)
-        for limit in limits
+        for limit in previous.limits
     ]
     return Transition(
-        inputs=joined(rows.observations[index], rows.actions[index], sizes),
-        reward=(rows.rewards[index] + discounts * centre - frame.centre) / frame.scale,
+        inputs=joined(rows.observations[lines.rows], rows.actions[lines.rows], sizes),
+        reward=(lines.rewards + discounts * centre - frame.centre) / frame.scale,
         discount=discounts * scale / frame.scale,
-        next_observation=as_vector(rows.next_observations[index], sizes.observation),
-        next_actions=as_vector(rows.next_actions[index], sizes.action),
-        probabilities=rows.probabilities[index],
-        limits=(low_high[0] - SLACK, low_high[1] + SLACK) if limits else (),
+        next_observation=as_vector(rows.next_observations[lines.ends], sizes.observation),
+        next_actions=as_vector(rows.next_actions[lines.ends], sizes.action),
+        probabilities=rows.probabilities[lines.ends],
+        limits=(low_high[0] - SLACK, low_high[1] + SLACK) if low_high else (),
     )
 
 
-def return_limits(rows: Rows, discounts: Sequence[float]) -> list[Limits]:
-    """Limits of the returns before each stage of these discounts; at first nothing was earned.
+def return_limits(
+    rewards: np.ndarray, terminations: np.ndarray, gamma: float, horizon: int | None
+) -> list[Limits]:
+    """Limits of the return over 1, 2, ..., `horizon` steps; without one, of the discounted return.
 
-    A row adds its reward to what was possible before, unless it terminated.
+    Rewards stay within those logged. A row adds its reward to what may follow, unless it
+    terminated: low = min(r_end, r + gamma low), and high likewise.
     """
-    rewards, continues = np.asarray(rows.rewards, np.float64), np.asarray(rows.continues) > 0
-    beyond = BEYOND * np.ptp(rewards, axis=0)
-    least = _extremes(rewards - beyond, continues, np.min)
-    largest = _extremes(rewards + beyond, continues, np.max)
-    low = high = np.zeros(rewards.shape[1])
-    limits = []
-    for discount in discounts:
-        limits.append(Limits(jnp.asarray(low, jnp.float32), jnp.asarray(high, jnp.float32)))
-        low = np.min([end + go_on * discount * low for end, go_on in least], axis=0)
-        high = np.max([end + go_on * discount * high for end, go_on in largest], axis=0)
+    ends = [_extremes(rewards[terminations], sign) for sign in (1, -1)]
+    goes_on = [_extremes(rewards[~terminations], sign) for sign in (1, -1)]
+    if horizon is None:
+        found = [np.fmin(end, go / (1 - gamma)) for end, go in zip(ends, goes_on, strict=True)]
+        return [_limits(found)]
+    found, limits = [np.zeros(rewards.shape[1])] * 2, []
+    for step in range(horizon):
+        ahead = zip(ends, goes_on, found, strict=True)
+        # The last step of a horizon ends there, whichever row it is.
+        found = [np.fmin(end, go + (gamma * value if step else 0)) for end, go, value in ahead]
+        limits.append(_limits(found))
     return limits
 
 
-def _extremes(
-    rewards: np.ndarray, continues: np.ndarray, extreme: Callable[..., np.ndarray]
-) -> list[tuple[np.ndarray, int]]:
-    """The extreme reward of rows that terminated and of those that did not, where there are any."""
-    kinds = ((rewards[~continues], 0), (rewards[continues], 1))
-    return [(extreme(values, axis=0), go_on) for values, go_on in kinds if len(values)]
+def _extremes(rewards: np.ndarray, sign: int) -> np.ndarray:
+    """Least value of `sign` times the rewards, NaN where there are none."""
+    empty = np.full(rewards.shape[1], np.nan)
+    return (sign * rewards).min(axis=0) if len(rewards) else empty
+
+
+def _limits(found: Sequence[np.ndarray]) -> Limits:
+    low, minus_high = found
+    return Limits(jnp.asarray(low, jnp.float32), jnp.asarray(-minus_high, jnp.float32))

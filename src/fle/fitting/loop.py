@@ -13,11 +13,14 @@ from jaxtyping import Array, Float
 
 from fle.errors import TrainingError
 from fle.fitting.encoding import Encoder, Fitted, Frame, Limits, Rows, return_limits, transitions
-from fle.fitting.measurement import MEASURED_ROWS, Measurement, StageRecord
+from fle.fitting.following import Lines, Trail, by_fit
+from fle.fitting.measurement import MEASURED_ROWS, Before, Measurement, StageRecord
 from fle.fitting.optimiser import (
+    Layout,
     OptimiserState,
     Schedule,
     initial_state,
+    layout_of,
     stage_training,
     with_parameters,
 )
@@ -25,11 +28,14 @@ from fle.fitting.problem import Stage
 from fle.fitting.progress import Progress
 from fle.fitting.remarks import overfitting
 from fle.fitting.sampling import Purpose, Randomness
-from fle.fitting.targets import draw_targets
+from fle.fitting.targets import LINE_BLOCK, draw_targets
 from fle.models.law import Law, Sizes
 from fle.models.objectives import GradientObjective, Objective, Transition
 from fle.models.specs import ModelSpec
 from fle.recipe import HANDICAPS, HELD_OUT, LEAST_ROWS, LEAST_SCALE, WEIGHT_DECAYS, Resolved
+
+# How often a row may stand among the lines of a stage, each following the log as far as it will.
+MOST_COPIES = 8
 
 
 @dataclass(frozen=True)
@@ -95,7 +101,8 @@ class Outcome(NamedTuple):
 class Loop:
     """All that does not change between stages. What does is one value, the `LoopState`.
 
-    kept: how many of the last fits the result needs.
+    trail: how far targets follow the log.
+    kept: how many of the last fits the result needs; all of them where there is a horizon.
     probe: inputs at the initial states, at which every stage is asked what it says.
     """
 
@@ -103,16 +110,29 @@ class Loop:
     recipe: Resolved
     encoder: Encoder
     rows: Rows
+    trail: Trail
     weights: np.ndarray | None
     stages: tuple[Stage, ...]
     probe: np.ndarray
     kept: int
+    finite: bool
     seed: int
 
     @cached_property
     def objective(self) -> Objective:
         """How the law is fitted."""
-        return self.spec.objective(self.recipe)
+        objective = self.spec.objective(self.recipe)
+        if not self.several:
+            return objective
+        across = objective.measured_by.across_fits()
+        if across is None:
+            raise TypeError(f"{type(objective).__name__} cannot ask several fits; follow no log.")
+        return across
+
+    @property
+    def several(self) -> bool:
+        """Whether targets that follow the log ask different fits: those of later steps."""
+        return self.kept > 1 and self.trail.follows
 
     @cached_property
     def blank(self) -> Fitted:
@@ -121,8 +141,10 @@ class Loop:
 
     @cached_property
     def limits(self) -> list[Limits]:
-        """Of the returns before each stage."""
-        return return_limits(self.rows, [stage.discount for stage in self.stages])
+        """Of the returns of every fit."""
+        trail, horizon = self.trail, len(self.stages) if self.finite else None
+        limits = return_limits(trail.rewards, trail.terminations, trail.gamma, horizon)
+        return limits if self.finite else limits * len(self.stages)
 
     @cached_property
     def most_rows(self) -> int:
@@ -133,8 +155,41 @@ class Loop:
     def measurement(self) -> Measurement:
         """How every stage is measured."""
         return Measurement(
-            self.objective.measured_by, self.encoder, self.rows, self.probe, self.recipe.draws
+            self.objective.measured_by,
+            self.encoder,
+            self.rows,
+            self.trail,
+            self.probe,
+            self.recipe.draws,
         )
+
+    @cached_property
+    def layout(self) -> Layout:
+        """How the training of every stage is laid out in memory."""
+        return layout_of(
+            self.measurement.update(
+                self.measurement.objective, self.before(self.first()), self.blank
+            ),
+            self.recipe.steps,
+            self.recipe.batch_size,
+            self.most_rows,
+            copies=1 if self.trail.is_certain else MOST_COPIES,
+            several=self.several,
+        )
+
+    def before(self, state: LoopState) -> Before:
+        """The fits that the next stage may ask."""
+        last = state.stage - 1
+        left = state.stage + 1 if self.finite else None
+        if not self.several:
+            latest = state.fits[-1] if state.fits else self.blank
+            return Before((latest._replace(limits=self.limits[max(last, 0)]),), last, left)
+        blanks = [self.blank] * (len(self.stages) - len(state.fits))
+        fits = [
+            fit._replace(limits=limit)
+            for fit, limit in zip([*state.fits, *blanks], self.limits, strict=True)
+        ]
+        return Before(tuple(fits), last, left)
 
     def run(self, keeper: Keeper, progress: Progress) -> LoopState:
         """The state after the last stage, with the last `kept` fits and all records."""
@@ -166,18 +221,15 @@ class Loop:
         began = time.perf_counter()
         number = state.stage
         stage = self.stages[number]
-        previous = state.fits[-1] if state.fits else self.blank
-        previous = previous._replace(limits=self.limits[number])
-        decay, notes = self._chosen_decay(state, previous)
+        before = self.before(state)
+        decay, notes = self._chosen_decay(state, before)
         random = Randomness(self.seed, Purpose.FIT, number)
-        frame = self._frame(number, previous, random)
-        outcome = self.objective.fit(StageTask(self, state, previous, frame, decay, random))
+        frame = self._frame(number, before, random)
+        outcome = self.objective.fit(StageTask(self, state, before, frame, decay, random))
         fitted = Fitted(outcome.law, frame)
-        record = self.measurement.record(
-            number, stage, previous, fitted, outcome.loss, began, random
-        )
+        record = self.measurement.record(number, stage, before, fitted, outcome.loss, began, random)
         if number == len(self.stages) - 1 and self.measurement.objective.in_nats:
-            known = self._loss_of_known_rows(stage, previous, fitted, random)
+            known = self._loss_of_known_rows(stage, before, fitted, random)
             notes += overfitting(known, record.held_out_loss, stage.held_out.size)
         return replace(
             state,
@@ -197,29 +249,44 @@ class Loop:
     def training(self, number: int, stages: int, rows: np.ndarray, task: "StageTask") -> Training:
         """The training of a stage, with all that is random drawn already."""
         recipe = self.recipe
-        shape = (recipe.steps, recipe.batch_size)
-        batches = self.positions(rows, shape[0] * shape[1], task.random)
+        lines, batches = self._lines(rows, task.before, task.random)
         schedule = Schedule(
-            jnp.asarray(batches.reshape(shape).astype(np.int32)),
+            jnp.asarray(batches.reshape(recipe.steps, recipe.batch_size).astype(np.int32)),
             jnp.asarray(recipe.learning_rates(number, stages)),
             jnp.asarray(recipe.average_rates()),
         )
-        stage_rows, key = jnp.asarray(np.resize(rows, self.most_rows)), task.random.key()
+        key = task.random.key()
 
         def train(
             objective: GradientObjective, law: Law, state: OptimiserState, weight_decay: float
         ) -> tuple[OptimiserState, np.ndarray]:
-            update = self.measurement.update(
-                objective, task.stage, task.fitted_before, Fitted(law, task.frame)
-            )
+            update = self.measurement.update(objective, task.before, Fitted(law, task.frame))
             state, losses = stage_training(recipe.batch_size)(
-                update, state, stage_rows, schedule, jnp.float32(weight_decay), key
+                update, state, lines, schedule, jnp.float32(weight_decay), key, self.layout
             )
             return state, np.asarray(losses)
 
         return train
 
-    def _chosen_decay(self, state: LoopState, previous: Fitted) -> tuple[float, tuple[str, ...]]:
+    def _lines(
+        self, rows: np.ndarray, before: Before, random: Randomness
+    ) -> tuple[Lines, np.ndarray]:
+        """What follows the rows of a stage, and which of these lines each use has."""
+        uses = self.positions(rows, self.recipe.steps * self.recipe.batch_size, random)
+        if not self.layout.tabulated:
+            return before.lines(self.trail, rows[uses], random.generator), np.arange(uses.size)
+        copies = self.layout.copies
+        # Stages of fewer rows are filled up, so that all have one shape.
+        used = np.tile(np.resize(rows, self.most_rows), copies)
+        lines = before.lines(self.trail, used, random.generator)
+        if copies > 1:
+            uses = uses + self.most_rows * random.generator.integers(copies, size=uses.size)
+        if before.several:
+            lines, places = by_fit(lines, LINE_BLOCK, len(before.fits))
+            uses = places[uses]
+        return lines, uses
+
+    def _chosen_decay(self, state: LoopState, before: Before) -> tuple[float, tuple[str, ...]]:
         """Fit four fifths of a stage's rows with each decay, judge by the rest."""
         number, stage = state.stage, self.stages[state.stage]
         decays = sorted({state.weight_decay, *stage.decays})
@@ -227,8 +294,8 @@ class Loop:
         if len(decays) == 1 or stage.rows.size < LEAST_ROWS or objective is not self.objective:
             return state.weight_decay, ()
         random = Randomness(self.seed, Purpose.CHOICE, number)
-        frame = self._frame(number, previous, random)
-        task = StageTask(self, state, previous, frame, state.weight_decay, random)
+        previous, frame = before.latest, self._frame(number, before, random)
+        task = StageTask(self, state, before, frame, state.weight_decay, random)
         fitting, judging = np.split(stage.rows, [4 * stage.rows.size // 5])
         train = self.training(0, 1, fitting, task)
 
@@ -243,8 +310,7 @@ class Loop:
             candidates += pool.map(candidate, decays[alone:])
         index = np.resize(judging, MEASURED_ROWS)
         losses = [
-            self.measurement.held_out_loss(stage, previous, fitted, index, random)
-            for fitted in candidates
+            self.measurement.held_out_loss(before, fitted, index, random) for fitted in candidates
         ]
         excess = np.array(losses) - np.nanmin(losses)
         # Rewards alone can be learned by heart; a bias of later stages adds up.
@@ -259,20 +325,23 @@ class Loop:
         )
 
     def _loss_of_known_rows(
-        self, stage: Stage, previous: Fitted, fitted: Fitted, random: Randomness
+        self, stage: Stage, before: Before, fitted: Fitted, random: Randomness
     ) -> float:
         """Measured as on held-out rows, so that the two can be compared."""
         places = np.linspace(0, stage.rows.size - 1, MEASURED_ROWS).astype(int)
-        return self.measurement.held_out_loss(stage, previous, fitted, stage.rows[places], random)
+        return self.measurement.held_out_loss(before, fitted, stage.rows[places], random)
 
-    def _frame(self, number: int, previous: Fitted, random: Randomness) -> Frame:
+    def _frame(self, number: int, before: Before, random: Randomness) -> Frame:
         """Standardise by the stage's targets, unless they hardly moved and none is out of reach."""
+        previous = before.latest
         if self.recipe.frame_is_settled(number, len(self.stages)):
             return previous.frame
         stage = self.stages[number]
         index = stage.rows[self.positions(stage.rows, MEASURED_ROWS, random)]
-        sizes, generator = self.encoder.sizes, random.generator
-        targets = draw_targets(previous, self.rows, index, stage.discount, sizes, generator)
+        lines = before.lines(self.trail, index, random.generator)
+        targets = draw_targets(
+            list(before.fits), self.rows, lines, self.encoder.sizes, random.generator
+        )
         centre, scale = self.spec.frame(targets)
         scale = np.maximum(scale, LEAST_SCALE)
         old_centre, old_scale = (np.asarray(value) for value in previous.frame)
@@ -291,7 +360,7 @@ class StageTask:
 
     loop: Loop
     state: LoopState
-    fitted_before: Fitted
+    before: Before
     frame: Frame
     weight_decay: float
     random: Randomness
@@ -304,7 +373,7 @@ class StageTask:
     @property
     def previous(self) -> Law:
         """The law that next returns are drawn from."""
-        return self.fitted_before.law
+        return self.before.latest.law
 
     @cached_property
     def law(self) -> Law:
@@ -340,14 +409,10 @@ class StageTask:
 
     def transitions(self) -> Transition:
         """The rows of the stage, filled up so that all stages have the same number."""
+        rows = np.resize(self.stage.rows, self.loop.most_rows)
+        lines = self.before.lines(self.loop.trail, rows, self.random.generator)
         return transitions(
-            self.loop.rows,
-            jnp.asarray(np.resize(self.stage.rows, self.loop.most_rows)),
-            self.loop.encoder.sizes,
-            jnp.float32(self.stage.discount),
-            self.fitted_before.frame,
-            self.fitted_before.limits,
-            self.frame,
+            self.loop.rows, lines, self.loop.encoder.sizes, self.before.latest, self.frame
         )
 
     def weights(self) -> Float[Array, " rows"]:

@@ -2,14 +2,15 @@
 
 import time
 from dataclasses import dataclass
+from functools import cached_property
 
-import jax.numpy as jnp
 import numpy as np
 
 from fle.fitting.encoding import Encoder, Fitted, Rows, as_vectors
+from fle.fitting.following import Lines, Trail, by_fit
 from fle.fitting.problem import Stage
 from fle.fitting.sampling import SAMPLE_BLOCK, Randomness, draw_block
-from fle.fitting.targets import Update, mean_loss
+from fle.fitting.targets import LINE_BLOCK, Update, mean_loss, stacked
 from fle.models.objectives import GradientObjective
 from fle.returns import ReturnDistribution
 from fle.returns.measures import RISK_LEVEL
@@ -40,12 +41,48 @@ class StageRecord:
 
 
 @dataclass(frozen=True, eq=False)
+class Before:
+    """The fits that the targets of a stage may ask.
+
+    fits: in the order of fitting, with the limits of their returns; a blank one where there is
+        none yet. All stages have as many, since another number would be compiled anew.
+    last: the number of the last one; -1 before the first stage.
+    left: steps to go at this stage, of a problem with a horizon.
+    """
+
+    fits: tuple[Fitted, ...]
+    last: int
+    left: int | None
+
+    @property
+    def several(self) -> bool:
+        """Whether targets ask different fits."""
+        return len(self.fits) > 1
+
+    @property
+    def latest(self) -> Fitted:
+        """The last one."""
+        return self.fits[max(self.last, 0)] if self.several else self.fits[0]
+
+    @cached_property
+    def together(self) -> Fitted:
+        """All of them, as compiled code takes them."""
+        return stacked(list(self.fits))
+
+    def lines(self, trail: Trail, rows: np.ndarray, generator: np.random.Generator) -> Lines:
+        """A draw of what follows each row."""
+        lines = trail.lines(rows, generator, fit=self.last, left=self.left)
+        return lines if self.several else lines._replace(fits=np.zeros_like(lines.fits))
+
+
+@dataclass(frozen=True, eq=False)
 class Measurement:
     """Measures every stage on the same number of rows, as another shape would be compiled anew."""
 
     objective: GradientObjective
     encoder: Encoder
     rows: Rows
+    trail: Trail
     initial_inputs: np.ndarray
     draws: int
 
@@ -53,7 +90,7 @@ class Measurement:
         self,
         number: int,
         stage: Stage,
-        previous: Fitted,
+        before: Before,
         fitted: Fitted,
         loss: float,
         began: float,
@@ -61,7 +98,7 @@ class Measurement:
     ) -> StageRecord:
         """What the stage reached; `loss` is that of training, NaN where the fit has none."""
         index = np.resize(stage.held_out, MEASURED_ROWS)
-        held_out_loss = self.held_out_loss(stage, previous, fitted, index, random)
+        held_out_loss = self.held_out_loss(before, fitted, index, random)
         inputs = self.initial_inputs if stage.step is None else self._inputs(index)
         drawn = draw_block(fitted, inputs, random.generator) * self.encoder.reward_unit
         columns = [ReturnDistribution.from_samples(column) for column in drawn.T]
@@ -78,29 +115,24 @@ class Measurement:
         )
 
     def held_out_loss(
-        self,
-        stage: Stage,
-        previous: Fitted,
-        fitted: Fitted,
-        index: np.ndarray,
-        random: Randomness,
+        self, before: Before, fitted: Fitted, index: np.ndarray, random: Randomness
     ) -> float:
         """Mean loss of the rows at `index`; a likelihood is per unit of the rewards."""
-        update = self.update(self.objective, stage, previous, fitted)
-        loss = float(mean_loss(update, jnp.asarray(index), random.key()))
+        lines = before.lines(self.trail, index, random.generator)
+        if before.several:
+            lines, _ = by_fit(lines, LINE_BLOCK, len(before.fits))
+        update = self.update(self.objective, before, fitted)
+        loss = float(mean_loss(update, lines, random.key()))
         return self._in_reward_units(fitted, loss)
 
-    def update(
-        self, objective: GradientObjective, stage: Stage, previous: Fitted, fitted: Fitted
-    ) -> Update:
+    def update(self, objective: GradientObjective, before: Before, fitted: Fitted) -> Update:
         """The Bellman update of a stage, in the units of `fitted`."""
         return Update(
             objective,
             fitted.law,
-            previous,
+            before.together,
             fitted.frame,
             self.rows,
-            jnp.float32(stage.discount),
             self.encoder.sizes,
             self.draws,
         )

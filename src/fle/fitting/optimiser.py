@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from fle.fitting.targets import Update
+from fle.fitting.following import Lines
+from fle.fitting.targets import BLOCK_NUMBERS, TABLE_NUMBERS, Update
 from fle.models.law import Law
 from fle.recipe import DECAY_BATCH, GRADIENT_NORM
 
@@ -66,33 +67,65 @@ def _weights_only(law: Law) -> Float[Array, " p"]:
 
 
 class Schedule(NamedTuple):
-    """What every step of a stage uses: positions in the stage's rows, and two rates."""
+    """What every step of a stage uses: positions among the stage's lines, and two rates."""
 
     batches: Int[Array, "steps batch"]
     learning_rates: Float[Array, " steps"]
     average_rates: Float[Array, " steps"]
 
 
+class Layout(NamedTuple):
+    """How a stage is laid out in memory.
+
+    steps: optimiser steps whose targets are drawn together.
+    copies: how often each row stands among the lines, each following the log as far as it will.
+    tabulated: whether the lines are prepared beforehand; else every use of a row has its own line.
+    """
+
+    steps: int
+    copies: int
+    tabulated: bool
+
+
+def layout_of(
+    update: Update, steps: int, batch_size: int, rows: int, *, copies: int, several: bool
+) -> Layout:
+    """The layout for stages of this many rows.
+
+    copies: the most that are of use. several: whether lines ask different fits, which must be
+        sorted, and are therefore tabulated.
+    """
+    whole, drawn = update.numbers()
+    candidates, uses = update.rows.probabilities.shape[1], steps * batch_size
+    worth = rows * candidates <= uses * min(candidates, update.draws)
+    tabulated = several or (worth and rows * whole <= TABLE_NUMBERS)
+    copies = max(1, min(copies, uses // (rows * candidates), TABLE_NUMBERS // (rows * whole)))
+    a_line = max(whole, drawn) if tabulated else drawn
+    most = max(1, BLOCK_NUMBERS // (a_line * batch_size))
+    number = max(n for n in range(1, min(most, steps) + 1) if steps % n == 0)
+    return Layout(number, copies if tabulated else 1, tabulated)
+
+
 def train_stage(
     update: Update,
     state: OptimiserState,
-    stage_rows: Int[Array, " used"],
+    lines: Lines,
     schedule: Schedule,
     weight_decay: Float[Array, ""],
     key: PRNGKeyArray,
+    layout: Layout,
 ) -> tuple[OptimiserState, Float[Array, " steps"]]:
     """Train one stage and return the new state and the loss of every step.
 
-    Within a stage the previous law is fixed. What does not change between two uses of a row is
-    therefore worked out once for all rows of the stage, if there are few enough, and the targets
-    of a block of steps are drawn together, afresh for every use of a row.
+    Within a stage the previous fits are fixed. What does not change between two uses of a line is
+    therefore worked out once for all lines of the stage, if there are few enough, and the targets
+    of a block of steps are drawn together, afresh for every use.
     """
-    steps, batch_size = schedule.batches.shape
+    batch_size = schedule.batches.shape[1]
     decay = weight_decay * math.sqrt(batch_size / DECAY_BATCH) * _weights_only(update.law)
-    number, tabulated = update.plan(steps, batch_size, stage_rows.shape[0])
     table_key, key = jax.random.split(key)
-    if tabulated:
-        table, read = update.table(stage_rows, number * batch_size, table_key)
+    if layout.tabulated:
+        table, read = update.table(lines, table_key, thin=False)
 
     def batch_loss(parameters: Float[Array, " p"], inputs: Any, targets: Any) -> Any:
         return update.objective.loss(with_parameters(update.law, parameters), inputs, targets)
@@ -108,18 +141,19 @@ def train_stage(
     def train_block(state: OptimiserState, block: Any) -> tuple[OptimiserState, Any]:
         (positions, rates, averages), key = block
         flat = positions.reshape(-1)
-        if tabulated:
+        if layout.tabulated:
             prepared = jax.vmap(read)(table[flat])
         else:
             prepare_key, key = jax.random.split(key)
-            prepared = update.prepare(stage_rows[flat], prepare_key, thin=True)
+            chosen = jax.tree.map(lambda a: a[flat], lines)
+            prepared = update.prepare(chosen, prepare_key, thin=True)
         inputs, targets = jax.tree.map(
             lambda a: a.reshape(*positions.shape, *a.shape[1:]), update.complete(prepared, key)
         )
         return jax.lax.scan(step, state, (inputs, targets, rates, averages))
 
-    blocks = jax.tree.map(lambda a: a.reshape(-1, number, *a.shape[1:]), schedule)
-    keys = jax.random.split(key, steps // number)
+    blocks = jax.tree.map(lambda a: a.reshape(-1, layout.steps, *a.shape[1:]), schedule)
+    keys = jax.random.split(key, blocks.learning_rates.shape[0])
     state, losses = jax.lax.scan(train_block, state, (blocks, keys))
     return state, losses.reshape(-1)
 

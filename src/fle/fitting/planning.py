@@ -14,6 +14,7 @@ from fle.errors import CoverageError, FLEWarning, SettingsError
 from fle.fitting.checkpoints import Resume
 from fle.fitting.encoding import Encoder
 from fle.fitting.evaluation import Evaluation, LoggedData, Provenance, current_versions
+from fle.fitting.following import Trail
 from fle.fitting.loop import Keeper, Loop, NothingKept
 from fle.fitting.problem import (
     Problem,
@@ -56,6 +57,7 @@ class Plan:
     model: ModelSpec
     recipe: Resolved
     encoder: Encoder
+    trail: Trail
     stages: tuple[Stage, ...]
     initial_inputs: np.ndarray
     initial_weights: np.ndarray
@@ -109,11 +111,13 @@ class Plan:
             spec=self.model,
             recipe=self.recipe,
             encoder=self.encoder,
-            rows=self.encoder.rows(self.data, self.target.following),
+            rows=self.encoder.rows(self.data, self.target.following, self.trail),
+            trail=self.trail,
             weights=self.data.weights,
             stages=self.stages,
             probe=self.probe,
             kept=self.problem.kept,
+            finite=self.problem.horizon is not None,
             seed=self.provenance.seed,
         )
         state = loop.run(keeper, progress or default_progress())
@@ -336,6 +340,8 @@ def _plan_of(
     generator = Randomness(provenance.seed, Purpose.PLAN).generator
     stages = stages_of(problem, data, recipe, generator)
     inputs, weights = _initial_inputs(data, target, encoder)
+    rewards = encoder.rewards(data)
+    trail = Trail.of(data, target.following, rewards, problem.gamma, recipe.trace)
     return Plan(
         problem=problem,
         data=data,
@@ -343,6 +349,7 @@ def _plan_of(
         model=spec,
         recipe=recipe,
         encoder=encoder,
+        trail=trail,
         stages=stages,
         initial_inputs=inputs,
         initial_weights=weights,

@@ -1,4 +1,4 @@
-"""What a row's targets are: one step along the log, and then what the previous fit says."""
+"""What a row's targets are: what the log showed after it, and then what a previous fit says."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
+from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from fle.fitting.encoding import Fitted, Frame, Rows, as_vectors, joined, transitions
+from fle.fitting.following import Lines
 from fle.fitting.sampling import draw_block
 from fle.models.law import Law, Sizes
 from fle.models.objectives import GradientObjective
@@ -21,10 +22,12 @@ from fle.recipe import SLACK
 # few enough to stay in the cache.
 BLOCK_NUMBERS = 1_000_000
 TABLE_NUMBERS = 100_000_000
+# Lines that are prepared together, and ask one and the same fit.
+LINE_BLOCK = 512
 
 
 class Prepared(NamedTuple):
-    """What is the same each time a row is used: observation and action, a part of the target."""
+    """What is the same each time a line is used: observation and action, a part of the target."""
 
     observations: Shaped[Array, "k ..."]
     actions: Shaped[Array, "k ..."]
@@ -32,9 +35,11 @@ class Prepared(NamedTuple):
 
 
 class Update(NamedTuple):
-    """One stage's one-step Bellman update: all that a target depends on but the row and the noise.
+    """One stage's Bellman update: all that a target depends on but the line and the noise.
 
-    z = r + discount * y with a' ~ policy(x') and y ~ previous(x', a').
+    z = G + discount * y with a' ~ policy(x') and y ~ previous(x', a').
+
+    previous: the fits that may be asked, one after another on the first axis of their arrays.
     """
 
     objective: GradientObjective
@@ -42,111 +47,130 @@ class Update(NamedTuple):
     previous: Fitted
     frame: Frame
     rows: Rows
-    discount: Float[Array, ""]
     sizes: Sizes
     draws: int
 
-    def prepare(self, index: Int[Array, " k"], key: PRNGKeyArray, *, thin: bool) -> Prepared:
-        """All that can be known before a target is drawn.
+    def prepare(self, lines: Lines, key: PRNGKeyArray, *, thin: bool) -> Prepared:
+        """All that can be known before a target is drawn, for lines that ask the fit of the first.
 
         thin: keep at most `draws` of the candidate actions of a sampled target, drawn in proportion
             to their probability, as more could not be used.
         """
-        previous: Any
-        previous, before, limits = self.previous
-        batch = transitions(self.rows, index, self.sizes, self.discount, before, limits, self.frame)
-        candidates = self.rows.probabilities.shape[1]
+        several = self._number_of_fits() > 1
+        fitted = self._fit(lines.fits[0] if several else 0)
+        previous: Any = fitted.law
+        batch = transitions(self.rows, lines, self.sizes, fitted, self.frame)
+        candidates, shape = self.rows.probabilities.shape[1], lines.rows.shape
         thin_key, noise_key = jax.random.split(key)
         if thin and self.objective.target_noise_size(self.law) > 0 and candidates > self.draws:
-            shift = jax.random.uniform(thin_key, index.shape)
+            shift = jax.random.uniform(thin_key, shape)
             batch = jax.vmap(lambda t, u: t.thinned(u, self.draws))(batch, shift)
         if size := self.objective.prepare_noise_size(self.law):
-            batch = batch._replace(noise=jax.random.uniform(noise_key, (*index.shape, size)))
+            batch = batch._replace(noise=jax.random.uniform(noise_key, (*shape, size)))
         target = jax.vmap(lambda t: self.objective.prepare(self.law, previous, t))(batch)
-        return Prepared(self.rows.observations[index], self.rows.actions[index], target)
+        return Prepared(self.rows.observations[lines.rows], self.rows.actions[lines.rows], target)
 
     def table(
-        self, index: Int[Array, " k"], size: int, key: PRNGKeyArray
+        self, lines: Lines, key: PRNGKeyArray, *, thin: bool
     ) -> tuple[Float[Array, "k numbers"], Callable[[Float[Array, " numbers"]], Prepared]]:
-        """What is known of all rows at `index`, and how to read a line of the table.
+        """What is known of all lines, and how to read a row of the table.
 
-        The numbers of a row lie side by side, as memory is slow to jump about in. Rows are prepared
-        `size` at a time, to bound the memory the networks need.
+        The numbers of a line lie side by side, as memory is slow to jump about in. Lines are
+        prepared a block at a time, to bound the memory the networks need.
         """
-        size = min(size, index.shape[0])
-        blocks = -(-index.shape[0] // size)
-        padded = jnp.pad(index, (0, blocks * size - index.shape[0])).reshape(blocks, size)
+        number = lines.rows.shape[0]
+        size = min(LINE_BLOCK, number)
+        blocks = -(-number // size)
+        padded = jax.tree.map(
+            lambda a: jnp.pad(a, [(0, blocks * size - number)] + [(0, 0)] * (a.ndim - 1)).reshape(
+                blocks, size, *a.shape[1:]
+            ),
+            lines,
+        )
 
-        def lines(block: Any) -> Float[Array, "size numbers"]:
-            return jax.vmap(lambda row: ravel_pytree(row)[0])(self.prepare(*block, thin=False))
+        def prepared(block: Any) -> Float[Array, "size numbers"]:
+            return jax.vmap(lambda row: ravel_pytree(row)[0])(self.prepare(*block, thin=thin))
 
-        table = jax.lax.map(lines, (padded, jax.random.split(key, blocks)))
-        example = jax.tree.map(lambda a: jnp.zeros(a.shape[1:], a.dtype), self._shapes(thin=False))
-        return table.reshape(blocks * size, -1)[: index.shape[0]], ravel_pytree(example)[1]
+        table = jax.lax.map(prepared, (padded, jax.random.split(key, blocks)))
+        example = jax.tree.map(lambda a: jnp.zeros(a.shape[1:], a.dtype), self._shapes(thin=thin))
+        return table.reshape(blocks * size, -1)[:number], ravel_pytree(example)[1]
 
     def complete(
         self, prepared: Prepared, key: PRNGKeyArray
     ) -> tuple[Float[Array, "k inputs"], Any]:
-        """Inputs of prepared rows, and their targets with fresh noise."""
+        """Inputs of prepared lines, and their targets with fresh noise."""
         inputs = joined(prepared.observations, prepared.actions, self.sizes)
         size = self.objective.target_noise_size(self.law)
         noise = jax.random.uniform(key, (inputs.shape[0], size))
-        previous = self.previous.law
+        # Where there are several, an objective that is right across fits does not look at it.
+        previous = self._fit(0).law
         targets = jax.vmap(
             lambda p, u: self.objective.target(self.law, previous, p, u, self.draws)
         )(prepared.target, noise)
         return inputs, targets
 
-    def plan(self, steps: int, batch_size: int, used: int) -> tuple[int, bool]:
-        """How many steps make a block, and whether to prepare all rows beforehand."""
+    def numbers(self) -> tuple[int, int]:
+        """How many a line has in a table, and how many while its targets are drawn."""
         whole, thinned = _numbers(self._shapes(thin=False)), self._shapes(thin=True)
         key = jax.eval_shape(lambda: jax.random.key(0))
         complete = _numbers(jax.eval_shape(self.complete, thinned, key))
-        candidates = self.rows.probabilities.shape[1]
-        uses = steps * batch_size * min(candidates, self.draws)
-        tabulated = used * candidates <= uses and used * whole <= TABLE_NUMBERS
-        a_row = max(whole if tabulated else _numbers(thinned), complete)
-        most = max(1, BLOCK_NUMBERS // (a_row * batch_size))
-        number = max(n for n in range(1, min(most, steps) + 1) if steps % n == 0)
-        return number, tabulated
+        return whole, max(_numbers(thinned), complete)
+
+    def _number_of_fits(self) -> int:
+        return int(self.previous.frame.centre.shape[0])
+
+    def _fit(self, number: Any) -> Fitted:
+        return jax.tree.map(lambda a: a[number] if eqx.is_array(a) else a, self.previous)
 
     def _shapes(self, *, thin: bool) -> Prepared:
-        """Of what `prepare` gives for one row."""
-        index = jax.ShapeDtypeStruct((1,), jnp.int32)
+        """Of what `prepare` gives for one line."""
+        row, number = jax.ShapeDtypeStruct((1,), jnp.int32), jax.ShapeDtypeStruct((1,), jnp.float32)
+        rewards = jax.ShapeDtypeStruct((1, self.sizes.returns), jnp.float32)
         key = jax.eval_shape(lambda: jax.random.key(0))
-        return jax.eval_shape(partial(self.prepare, thin=thin), index, key)
+        lines: Any = Lines(row, row, rewards, number, row)
+        return jax.eval_shape(partial(self.prepare, thin=thin), lines, key)
 
 
 def _numbers(tree: Any) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(tree))
 
 
+def stacked(fits: list[Fitted]) -> Fitted:
+    """Fits of one kind as one, a number on the first axis of every array."""
+    arrays, others = zip(*(eqx.partition(fit, eqx.is_array) for fit in fits), strict=True)
+    together = jax.tree.map(lambda *leaves: jnp.stack(leaves), *arrays)
+    return eqx.combine(together, others[0])
+
+
 @eqx.filter_jit
-def mean_loss(update: Update, index: Int[Array, " k"], key: PRNGKeyArray) -> Float[Array, ""]:
-    """Loss of the update's law against fresh targets of the rows at `index`."""
+def mean_loss(update: Update, lines: Lines, key: PRNGKeyArray) -> Float[Array, ""]:
+    """Loss of the update's law against fresh targets of the lines, in blocks that ask one fit."""
     prepare_key, target_key = jax.random.split(key)
-    prepared = update.prepare(index, prepare_key, thin=True)
-    return update.objective.loss(update.law, *update.complete(prepared, target_key))
+    table, read = update.table(lines, prepare_key, thin=True)
+    return update.objective.loss(update.law, *update.complete(jax.vmap(read)(table), target_key))
 
 
 def draw_targets(
-    previous: Fitted,
+    fits: list[Fitted],
     rows: Rows,
-    index: np.ndarray,
-    discount: float,
+    lines: Lines,
     sizes: Sizes,
     generator: np.random.Generator,
 ) -> np.ndarray:
-    """One draw of r + discount * y for each of at most SAMPLE_BLOCK rows, in reward units."""
-    cumulative = np.cumsum(np.asarray(rows.probabilities)[index], axis=1)
-    levels = generator.random((len(index), 1), np.float32) * cumulative[:, -1:]
+    """One draw of G + discount * y for each of at most SAMPLE_BLOCK lines, in reward units."""
+    cumulative = np.cumsum(np.asarray(rows.probabilities)[lines.ends], axis=1)
+    levels = generator.random((len(lines.rows), 1), np.float32) * cumulative[:, -1:]
     picks = np.minimum((cumulative <= levels).sum(axis=1), cumulative.shape[1] - 1)
-    observations = np.asarray(rows.next_observations)[index]
-    actions = np.asarray(rows.next_actions)[index, picks]
-    returns = draw_block(previous, as_vectors(observations, actions, sizes), generator)
-    if previous.limits:
-        low, high = (np.asarray(limit) for limit in previous.limits)
-        slack = SLACK * np.asarray(previous.frame.scale)
-        returns = np.clip(returns, low - slack, high + slack)
-    continues = np.asarray(rows.continues)[index, None]
-    return np.asarray(rows.rewards)[index] + discount * continues * returns
+    observations = np.asarray(rows.next_observations)[lines.ends]
+    actions = np.asarray(rows.next_actions)[lines.ends, picks]
+    inputs, returns = as_vectors(observations, actions, sizes), np.zeros(lines.rewards.shape)
+    asked = lines.discounts > 0
+    for number in np.unique(lines.fits[asked]):
+        fitted, here = fits[number], asked & (lines.fits == number)
+        drawn = draw_block(fitted, inputs[here], generator)
+        if fitted.limits:
+            low, high = (np.asarray(limit) for limit in fitted.limits)
+            slack = SLACK * np.asarray(fitted.frame.scale)
+            drawn = np.clip(drawn, low - slack, high + slack)
+        returns[here] = drawn
+    return lines.rewards + lines.discounts[:, None] * returns

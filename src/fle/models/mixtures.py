@@ -110,42 +110,46 @@ class ComponentGradients:
         """Log densities of a law made of mixtures, each of them seen through this view."""
         return law.log_probs(inputs, returns, self.of)
 
-    def of(self, mixture: Mixture) -> Mixture:
+    def of(self, mixture: Mixture, returns: Float[Array, "d ..."]) -> Mixture:
         """The mixture, its means and log weights with other gradients.
 
         Evened out first, so that the regulariser moves narrow components no more than others.
+
+        returns: what the mixture has to explain, one or several of each.
         """
         if self.beta > 0:
             pairs = zip(mixture.means, mixture.diagonal, strict=True)
             means = tuple(even_gradients(*pair, self.beta) for pair in pairs)
             mixture = mixture._replace(means=means)
         if self.prior > 0:
-            pairs = zip(mixture.means, mixture.diagonal, strict=True)
-            away = [from_standard(mixture.weights, *pair) for pair in pairs]
-            weights = mixture.weights - self.prior * sum(away) / len(away)
-            mixture = mixture._replace(weights=weights)
+            away = from_returns(mixture, returns)
+            mixture = mixture._replace(weights=mixture.weights - self.prior * away)
         return mixture
 
 
-def as_it_is(mixture: Mixture) -> Mixture:
+def as_it_is(mixture: Mixture, returns: Float[Array, "d ..."]) -> Mixture:
     """The view that changes nothing."""
     return mixture
 
 
-def from_standard(
-    log_weights: Float[Array, "k ..."],
-    means: Float[Array, "k ..."],
-    scales: Float[Array, "k ..."],
-) -> Float[Array, ""]:
-    """Zero, with the gradient of a distance: from equal weights and standard normal components.
+def from_returns(mixture: Mixture, returns: Float[Array, "d ..."]) -> Float[Array, ""]:
+    """Zero, with the gradient of a distance: of every component from the returns, and of the
+    weights from equal ones.
 
     A narrow component far from all returns explains none of them, so their likelihood never moves
     it again. Where returns are sure at one stage and spread at the next, most would be lost for
-    good. The gradient is hardly felt by a component that explains any returns.
+    good. The distance is the negative log density of a Cauchy distribution at the component: what
+    is unused waits where the returns of the row are, where a little weight does no harm. Its
+    gradient is bounded, and hardly felt by a component that explains any returns, however rare
+    and far they are.
     """
-    away = 0.5 * (jnp.mean(means**2) + jnp.mean(jnp.log(scales) ** 2))
-    distance = away - jnp.mean(log_weights)
-    return distance - jax.lax.stop_gradient(distance)
+    away = -jnp.mean(mixture.weights)
+    for means, scales, values in zip(mixture.means, mixture.diagonal, returns, strict=True):
+        draws = (1,) * (values.ndim + 1 - means.ndim)
+        means, scales = (a.reshape(a.shape[0], *draws, *a.shape[1:]) for a in (means, scales))
+        distance = jnp.log1p(((values - means) / scales) ** 2)
+        away += (jnp.mean(distance) + jnp.mean(jnp.log(scales))) / len(mixture.means)
+    return away - jax.lax.stop_gradient(away)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))

@@ -106,6 +106,14 @@ class GradientObjective(Objective):
         """Train by gradients."""
         return stage.minimise(self)
 
+    def across_fits(self) -> "GradientObjective | None":
+        """The same for rows that ask different fits, of which only `prepare` sees the right one.
+
+        None where `target` needs the previous law too, and nothing replaces it.
+        """
+        exact = type(self).target is GradientObjective.target
+        return self if exact else None
+
     def target_noise_size(self, law: Any) -> int:
         """How many uniform numbers `target` consumes; 0 where the target is exact."""
         return 0
@@ -230,8 +238,63 @@ class Likelihood(GradientObjective):
         """Negative log likelihood, averaged over rows and draws."""
         return -jnp.mean(self.log_probs(law, inputs, targets))
 
+    def across_fits(self) -> "DrawnBefore":
+        """Draws that are made beforehand."""
+        return DrawnBefore(self)
+
     def _blurred(self, law: Any) -> int:
         return law.return_dim if self.blur > 0 else 0
+
+
+class DrawnBefore(GradientObjective):
+    """A likelihood whose targets are picked from draws that were made when a row was prepared.
+
+    likelihood: of what.
+    pool: draws a row gets.
+    """
+
+    in_nats: ClassVar[bool] = True
+    likelihood: Likelihood
+    pool: int = eqx.field(static=True, default=32)
+
+    def across_fits(self) -> "DrawnBefore":
+        """As it is."""
+        return self
+
+    def prepare_noise_size(self, law: Law) -> int:
+        """As many as the draws of a target consume."""
+        return self.likelihood.target_noise_size(law)
+
+    def target_noise_size(self, law: Law) -> int:
+        """One number picks from the pool."""
+        return 1
+
+    def prepare(self, law: Law, previous: Law, transition: Transition) -> Float[Array, "pool d"]:
+        """Draws of r + discount * y."""
+        laws, noise = next_laws(previous, transition), jnp.asarray(transition.noise)
+        return self.likelihood.target(law, previous, laws, noise, self.pool)
+
+    def target(
+        self,
+        law: Law,
+        previous: Law,
+        prepared: Float[Array, "pool d"],
+        uniforms: Float[Array, " noise"],
+        draws: int,
+    ) -> Float[Array, "draws d"]:
+        """Some of the draws, evenly spread."""
+        return prepared[
+            pick(jnp.arange(1.0, self.pool + 1), shifted_lattice(uniforms, draws)[:, 0])
+        ]
+
+    def loss(
+        self,
+        law: Density,
+        inputs: Float[Array, "rows inputs"],
+        targets: Float[Array, "rows draws d"],
+    ) -> Float[Array, ""]:
+        """That of the likelihood."""
+        return self.likelihood.loss(law, inputs, targets)
 
 
 class ClosedForm(Objective):

@@ -120,13 +120,13 @@ class TriangularLaw(Density):
         self, inputs: Float[Array, " inputs"], returns: Float[Array, " d"]
     ) -> Float[Array, ""]:
         """The sum over coordinates of their conditional log densities."""
-        return self._log_density(self._known(inputs), returns, lambda factor: factor)
+        return self._log_density(self._known(inputs), returns, lambda factor, returns: factor)
 
     def log_probs(
         self,
         inputs: Float[Array, "rows inputs"],
         returns: Float[Array, "rows draws d"],
-        view: Callable[[Any], Any] = lambda factor: factor,
+        view: Callable[[Any, Array], Any] = lambda factor, returns: factor,
     ) -> Float[Array, " rows*draws"]:
         """Log densities of all rows and draws, which are one axis to the networks.
 
@@ -141,10 +141,10 @@ class TriangularLaw(Density):
         return Known(self.factor(conditionals.first(inputs)), conditionals.projected(inputs))
 
     def _log_density(
-        self, known: Known, returns: Float[Array, " d"], view: Callable[[Any], Any]
+        self, known: Known, returns: Float[Array, " d"], view: Callable[[Any, Array], Any]
     ) -> Float[Array, ""]:
-        total = self.log_prob_of_one(view(known.first), returns[0])
+        total = self.log_prob_of_one(view(known.first, returns[:1]), returns[0])
         for j, projected in enumerate(known.others, start=1):
             factor = self.factor(self.conditionals.outputs(projected, returns[:j]))
-            total += self.log_prob_of_one(view(factor), returns[j])
+            total += self.log_prob_of_one(view(factor, returns[j : j + 1]), returns[j])
         return total

@@ -54,13 +54,14 @@ class GMMLaw(Density):
         self,
         inputs: Float[Array, "rows inputs"],
         returns: Float[Array, "rows draws d"],
-        view: Callable[[Mixture], Mixture] = as_it_is,
+        view: Callable[[Mixture, Array], Mixture] = as_it_is,
     ) -> Float[Array, "draws rows"]:
         """Log densities of several returns at each row, a column a row, which is faster.
 
         view: a view of the mixtures, of the same values.
         """
-        weights, means, diagonal, below = view(self.mixture(self.network.columns(inputs)))
+        columns = self.mixture(self.network.columns(inputs))
+        weights, means, diagonal, below = view(columns, returns.T)
         mixture = Mixture(
             weights[:, None],
             tuple(mean[:, None] for mean in means),

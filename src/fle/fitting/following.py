@@ -1,0 +1,215 @@
+"""Targets follow the log while it does what the policy might have done, then ask the fit."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fle.data import Dataset
+from fle.policies import ActionTable
+
+# Minus the logarithm of a chance that is zero, as far as float64 can add up millions of them.
+NEVER = 1e3
+
+
+class Lines(NamedTuple):
+    """Uses of rows: what the log showed after each, and where the previous fit is asked.
+
+    z = rewards + discounts * y, y ~ fit at (next observation of `ends`, a' ~ `probabilities` of the
+    trail there).
+
+    Arrays of NumPy where they are drawn, of JAX in compiled code.
+
+    rows, ends: (k,) the row whose return is fitted, and the last row that was followed.
+    rewards: (k, d) sum of gamma^t r_t from `rows` to `ends`, in the units of the encoder.
+    discounts: (k,) of the return that follows; 0 where the episode or the horizon is over.
+    fits: (k,) which of the fits is asked.
+    """
+
+    rows: Any
+    ends: Any
+    rewards: Any
+    discounts: Any
+    fits: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Trail:
+    """How far each row's target may follow the log, drawn afresh each time.
+
+    From a row the log is followed to the next with probability `chance`; where it is not, the
+    policy's action at the next observation has the law `probabilities`. Together they give the
+    action exactly the policy's law, whatever was logged: the logged action a is followed with
+    probability trace * p(a), and what is left, p - trace * p(a) 1_a, is normalised.
+
+    chance: (n,) zero where there is no next row.
+    probabilities: (n, candidates), normalised.
+    rewards: (n, d) in the units of the encoder. ends: (n,) whether the row terminated.
+    """
+
+    chance: np.ndarray
+    probabilities: np.ndarray
+    rewards: np.ndarray
+    terminations: np.ndarray
+    gamma: float
+
+    @classmethod
+    def of(
+        cls,
+        data: Dataset,
+        table: ActionTable,
+        rewards: np.ndarray,
+        gamma: float,
+        trace: float,
+    ) -> "Trail":
+        """Of a policy's actions at the next observations of the data.
+
+        trace: probability to go on where the log agrees with the policy; 0 never follows it.
+        """
+        linked = linked_rows(data)
+        if trace == 0 or not linked.any():
+            chance = np.zeros(len(data))
+            return cls(chance, table.probabilities, rewards, data.terminations, gamma)
+        agrees = _agreement(data, table) & linked[:, None]
+        followed = trace * np.where(agrees, table.probabilities, 0.0)
+        chance = followed.sum(axis=1)
+        left = table.probabilities - followed
+        total = left.sum(axis=1, keepdims=True)
+        # What is always followed is never asked.
+        asked = total[:, 0] > 1e-12
+        probabilities = np.where(asked[:, None], left / np.where(asked, total[:, 0], 1)[:, None], 0)
+        probabilities[~asked] = table.probabilities[~asked]
+        chance = np.where(asked, chance, 1.0)
+        return cls(chance, probabilities, rewards, data.terminations, gamma)
+
+    @property
+    def follows(self) -> bool:
+        """Whether any row is ever followed."""
+        return bool(self.chance.any())
+
+    @cached_property
+    def is_certain(self) -> bool:
+        """Whether no draw of a target differs from another in how far it follows the log."""
+        return bool(np.isin(self.chance, (0.0, 1.0)).all())
+
+    @cached_property
+    def _hazard(self) -> np.ndarray:
+        """Sum over rows up to each of minus the logarithm of the chance to go on."""
+        with np.errstate(divide="ignore"):
+            return np.cumsum(np.minimum(-np.log(self.chance), NEVER))
+
+    @cached_property
+    def _to_go(self) -> np.ndarray:
+        """(n + 1, d) Discounted rewards from each row to where the log cannot be followed."""
+        total = np.concatenate([self.rewards, np.zeros((1, self.rewards.shape[1]))])
+        weight = np.append(np.where(self.chance > 0, self.gamma, 0.0), 0.0)
+        step = 1
+        # Sums over twice as many rows from sums over as many.
+        while step < len(total) and weight.any():
+            ahead = np.minimum(np.arange(len(total)) + step, len(total) - 1)
+            total = total + weight[:, None] * total[ahead]
+            weight = weight * weight[ahead]
+            step *= 2
+        return total
+
+    def contraction(self) -> float:
+        """Mean over rows of E[gamma^(J+1)], J the number of rows followed; 0 where it ends.
+
+        The factor by which an update shrinks what the previous fit has wrong.
+        """
+        going = self.gamma * np.where(self.terminations, 0.0, 1.0)
+        factor, weight, step = going * (1 - self.chance), going * self.chance, 1
+        while step < len(factor) and weight.any():
+            ahead = np.minimum(np.arange(len(factor)) + step, len(factor) - 1)
+            factor = factor + weight * factor[ahead]
+            weight = weight * weight[ahead]
+            step *= 2
+        return float(factor.mean())
+
+    def lines(
+        self,
+        rows: np.ndarray,
+        generator: np.random.Generator,
+        *,
+        fit: int,
+        left: int | None = None,
+    ) -> Lines:
+        """A draw for each of the rows.
+
+        fit: the number of the last fit; -1 before the first, and then nothing follows.
+        left: steps to go in a problem with a horizon, where every further step asks an earlier
+            fit; None in a discounted problem, where all ask the last one.
+        """
+        ends = rows
+        if self.follows:
+            before = np.where(rows > 0, self._hazard[rows - 1], 0.0)
+            levels = before + generator.standard_exponential(len(rows))
+            ends = np.searchsorted(self._hazard, levels, side="right")
+            ends = np.minimum(np.maximum(ends, rows), len(self.chance) - 1)
+        if left is not None:
+            ends = np.minimum(ends, rows + left - 1)
+        steps = ends - rows + 1
+        powers = self.gamma**steps
+        beyond = np.where(self.chance[ends] > 0, powers, 0.0)
+        rewards = self._to_go[rows] - beyond[:, None] * self._to_go[ends + 1]
+        goes_on = ~self.terminations[ends] & (fit >= 0)
+        fits = np.full(len(rows), max(fit, 0))
+        if left is not None:
+            goes_on &= steps < left
+            fits = np.maximum(fit - steps + 1, 0)
+        return Lines(
+            rows.astype(np.int32),
+            ends.astype(np.int32),
+            rewards.astype(np.float32),
+            np.where(goes_on, powers, 0.0).astype(np.float32),
+            fits.astype(np.int32),
+        )
+
+
+def linked_rows(data: Dataset) -> np.ndarray:
+    """(n,) Whether the row after each is what came next in its episode."""
+    linked = np.zeros(len(data), bool)
+    if data.episodes is None or len(data) < 2:
+        return linked
+    same = data.episodes[1:] == data.episodes[:-1]
+    ended = data.terminations[:-1] | data.truncations[:-1]
+    continued = data.next_observations[:-1] == data.observations[1:]
+    if continued.ndim > 1:
+        continued = continued.all(axis=1)
+    elif not data.whole_episodes:
+        # A code comes back too often to tell that no row is missing in between.
+        if data.steps is None:
+            return linked
+        continued &= data.steps[1:] == data.steps[:-1] + 1
+    linked[:-1] = same & ~ended & continued
+    return linked
+
+
+def _agreement(data: Dataset, table: ActionTable) -> np.ndarray:
+    """(n, candidates) Whether each candidate is the action that the next row logged."""
+    following = np.concatenate([data.actions[1:], data.actions[-1:]])[:, None]
+    agrees = table.actions == following
+    return agrees if agrees.ndim == 2 else agrees.all(axis=2)
+
+
+def by_fit(lines: Lines, size: int, fits: int) -> tuple[Lines, np.ndarray]:
+    """The lines in blocks of `size` that ask one fit each, and where each line went.
+
+    The number of blocks depends on the number of lines and fits alone.
+    """
+    blocks = -(-len(lines.rows) // size) + fits
+    order = np.argsort(lines.fits, kind="stable")
+    counts = np.bincount(lines.fits, minlength=fits)
+    lengths = -(-counts // size) * size
+    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    firsts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    sorted_fits = lines.fits[order]
+    places = np.empty(len(lines.rows), np.int64)
+    places[order] = starts[sorted_fits] + np.arange(len(lines.rows)) - firsts[sorted_fits]
+    # What only fills up repeats a line of the same fit.
+    source = np.zeros(blocks * size, np.int64)
+    for first, count, start, length in zip(firsts, counts, starts, lengths, strict=True):
+        if count:
+            source[start : start + length] = order[first + np.arange(length) % count]
+    return Lines(*(column[source] for column in lines)), places
