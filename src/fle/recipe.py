@@ -39,9 +39,6 @@ NEGLIGIBLE = 0.01
 MOST_STAGES = 5000
 # Least scale of returns, in units of the rewards: where all are zero, it would shrink to nothing.
 LEAST_SCALE = 1e-6
-# Draws may go beyond what logged rewards allow by this share of the return scale while they are
-# targets of a next fit: cut in its middle, the narrowest distribution would drift [0011].
-SLACK = 0.03
 
 
 @dataclass(frozen=True)

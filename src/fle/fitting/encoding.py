@@ -1,6 +1,5 @@
 """From a Dataset and action tables to the arrays that compiled code indexes."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -15,8 +14,8 @@ from fle.data.passes import centre_and_scale
 from fle.fitting.following import Lines, Trail
 from fle.models.law import Law, Sizes
 from fle.models.objectives import Transition
+from fle.models.support import Support
 from fle.policies import ActionTable
-from fle.recipe import SLACK
 
 
 class Rows(NamedTuple):
@@ -36,25 +35,19 @@ class Frame(NamedTuple):
     scale: Float[Array, " d"]
 
 
-class Limits(NamedTuple):
-    """Least and largest return that rewards allow, in reward units of the encoder."""
-
-    low: Float[Array, " d"]
-    high: Float[Array, " d"]
-
-
 class Fitted(NamedTuple):
-    """A law and the frame it was trained in; as the previous fit, the limits of its returns."""
+    """A law, the frame it was trained in, and where its returns can lie, in reward units."""
 
     law: Law
     frame: Frame
-    limits: Limits | tuple[()] = ()
+    support: Support
 
     def sample(
         self, inputs: Float[Array, " inputs"], uniforms: Float[Array, " noise"]
     ) -> Float[Array, " d"]:
         """One return, out of the frame."""
-        return self.frame.centre + self.frame.scale * self.law.sample(inputs, uniforms)
+        returns = self.frame.centre + self.frame.scale * self.law.sample(inputs, uniforms)
+        return self.support.project(returns)
 
 
 @dataclass(frozen=True)
@@ -80,7 +73,8 @@ class Encoder:
             _sizes(data),
             *_centre_and_scale(data.observations),
             *_centre_and_scale(data.actions),
-            reward_unit=np.where(size > 0, size, 1.0),
+            # A power of two, so that rewards keep their digits.
+            reward_unit=2.0 ** np.round(np.log2(np.where(size > 0, size, 1.0))),
         )
 
     @classmethod
@@ -183,10 +177,6 @@ def transitions(
     """
     discounts = jnp.asarray(lines.discounts)[:, None]
     centre, scale = previous.frame
-    low_high = [
-        jnp.broadcast_to((limit - centre) / scale, discounts.shape[:1] + centre.shape)
-        for limit in previous.limits
-    ]
     return Transition(
         inputs=joined(rows.observations[lines.rows], rows.actions[lines.rows], sizes),
         reward=(lines.rewards + discounts * centre - frame.centre) / frame.scale,
@@ -194,38 +184,4 @@ def transitions(
         next_observation=as_vector(rows.next_observations[lines.ends], sizes.observation),
         next_actions=as_vector(rows.next_actions[lines.ends], sizes.action),
         probabilities=rows.probabilities[lines.ends],
-        limits=(low_high[0] - SLACK, low_high[1] + SLACK) if low_high else (),
     )
-
-
-def return_limits(
-    rewards: np.ndarray, terminations: np.ndarray, gamma: float, horizon: int | None
-) -> list[Limits]:
-    """Limits of the return over 1, 2, ..., `horizon` steps; without one, of the discounted return.
-
-    Rewards stay within those logged. A row adds its reward to what may follow, unless it
-    terminated: low = min(r_end, r + gamma low), and high likewise.
-    """
-    ends = [_extremes(rewards[terminations], sign) for sign in (1, -1)]
-    goes_on = [_extremes(rewards[~terminations], sign) for sign in (1, -1)]
-    if horizon is None:
-        found = [np.fmin(end, go / (1 - gamma)) for end, go in zip(ends, goes_on, strict=True)]
-        return [_limits(found)]
-    found, limits = [np.zeros(rewards.shape[1])] * 2, []
-    for step in range(horizon):
-        ahead = zip(ends, goes_on, found, strict=True)
-        # The last step of a horizon ends there, whichever row it is.
-        found = [np.fmin(end, go + (gamma * value if step else 0)) for end, go, value in ahead]
-        limits.append(_limits(found))
-    return limits
-
-
-def _extremes(rewards: np.ndarray, sign: int) -> np.ndarray:
-    """Least value of `sign` times the rewards, NaN where there are none."""
-    empty = np.full(rewards.shape[1], np.nan)
-    return (sign * rewards).min(axis=0) if len(rewards) else empty
-
-
-def _limits(found: Sequence[np.ndarray]) -> Limits:
-    low, minus_high = found
-    return Limits(jnp.asarray(low, jnp.float32), jnp.asarray(-minus_high, jnp.float32))

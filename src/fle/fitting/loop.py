@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from fle.errors import TrainingError
-from fle.fitting.encoding import Encoder, Fitted, Frame, Limits, Rows, return_limits, transitions
+from fle.fitting.encoding import Encoder, Fitted, Frame, Rows, transitions
 from fle.fitting.following import Lines, Trail, by_fit
 from fle.fitting.measurement import MEASURED_ROWS, Before, Measurement, StageRecord
 from fle.fitting.optimiser import (
@@ -28,10 +28,12 @@ from fle.fitting.problem import Stage
 from fle.fitting.progress import Progress
 from fle.fitting.remarks import overfitting
 from fle.fitting.sampling import Purpose, Randomness
+from fle.fitting.supports import anywhere, return_limits, support_of
 from fle.fitting.targets import LINE_BLOCK, draw_targets
 from fle.models.law import Law, Sizes
 from fle.models.objectives import GradientObjective, Objective, Transition
 from fle.models.specs import ModelSpec
+from fle.models.support import Support
 from fle.recipe import HANDICAPS, HELD_OUT, LEAST_ROWS, LEAST_SCALE, WEIGHT_DECAYS, Resolved
 
 # How often a row may stand among the lines of a stage, each following the log as far as it will.
@@ -140,7 +142,7 @@ class Loop:
         return blank_fit(self.spec, self.recipe, self.encoder.sizes, self.seed)
 
     @cached_property
-    def limits(self) -> list[Limits]:
+    def limits(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Of the returns of every fit."""
         trail, horizon = self.trail, len(self.stages) if self.finite else None
         limits = return_limits(trail.rewards, trail.terminations, trail.gamma, horizon)
@@ -168,7 +170,10 @@ class Loop:
         """How the training of every stage is laid out in memory."""
         return layout_of(
             self.measurement.update(
-                self.measurement.objective, self.before(self.first()), self.blank
+                self.measurement.objective,
+                self.before(self.first()),
+                self.blank.law,
+                self.blank.frame,
             ),
             self.recipe.steps,
             self.recipe.batch_size,
@@ -181,14 +186,10 @@ class Loop:
         """The fits that the next stage may ask."""
         last = state.stage - 1
         left = state.stage + 1 if self.finite else None
+        latest = state.fits[-1] if state.fits else self.blank
         if not self.several:
-            latest = state.fits[-1] if state.fits else self.blank
-            return Before((latest._replace(limits=self.limits[max(last, 0)]),), last, left)
-        blanks = [self.blank] * (len(self.stages) - len(state.fits))
-        fits = [
-            fit._replace(limits=limit)
-            for fit, limit in zip([*state.fits, *blanks], self.limits, strict=True)
-        ]
+            return Before((latest,), last, left)
+        fits = [*state.fits, *[self.blank] * (len(self.stages) - len(state.fits))]
         return Before(tuple(fits), last, left)
 
     def run(self, keeper: Keeper, progress: Progress) -> LoopState:
@@ -224,9 +225,9 @@ class Loop:
         before = self.before(state)
         decay, notes = self._chosen_decay(state, before)
         random = Randomness(self.seed, Purpose.FIT, number)
-        frame = self._frame(number, before, random)
+        frame, support = self._frame(number, before, random)
         outcome = self.objective.fit(StageTask(self, state, before, frame, decay, random))
-        fitted = Fitted(outcome.law, frame)
+        fitted = Fitted(outcome.law, frame, support)
         record = self.measurement.record(number, stage, before, fitted, outcome.loss, began, random)
         if number == len(self.stages) - 1 and self.measurement.objective.in_nats:
             known = self._loss_of_known_rows(stage, before, fitted, random)
@@ -260,7 +261,7 @@ class Loop:
         def train(
             objective: GradientObjective, law: Law, state: OptimiserState, weight_decay: float
         ) -> tuple[OptimiserState, np.ndarray]:
-            update = self.measurement.update(objective, task.before, Fitted(law, task.frame))
+            update = self.measurement.update(objective, task.before, law, task.frame)
             state, losses = stage_training(recipe.batch_size)(
                 update, state, lines, schedule, jnp.float32(weight_decay), key, self.layout
             )
@@ -294,14 +295,15 @@ class Loop:
         if len(decays) == 1 or stage.rows.size < LEAST_ROWS or objective is not self.objective:
             return state.weight_decay, ()
         random = Randomness(self.seed, Purpose.CHOICE, number)
-        previous, frame = before.latest, self._frame(number, before, random)
+        previous = before.latest
+        frame, support = self._frame(number, before, random)
         task = StageTask(self, state, before, frame, state.weight_decay, random)
         fitting, judging = np.split(stage.rows, [4 * stage.rows.size // 5])
         train = self.training(0, 1, fitting, task)
 
         def candidate(decay: float) -> Fitted:
             trained, _ = train(objective, previous.law, initial_state(previous.law), decay)
-            return Fitted(with_parameters(previous.law, trained.average), frame)
+            return Fitted(with_parameters(previous.law, trained.average), frame, support)
 
         # At first one alone, so that the others find the program compiled and can share the cores.
         alone = 0 if state.fits else 1
@@ -331,11 +333,14 @@ class Loop:
         places = np.linspace(0, stage.rows.size - 1, MEASURED_ROWS).astype(int)
         return self.measurement.held_out_loss(before, fitted, stage.rows[places], random)
 
-    def _frame(self, number: int, before: Before, random: Randomness) -> Frame:
-        """Standardise by the stage's targets, unless they hardly moved and none is out of reach."""
+    def _frame(self, number: int, before: Before, random: Randomness) -> tuple[Frame, Support]:
+        """Standardise by the stage's targets, unless they hardly moved and none is out of reach.
+
+        The same targets show where returns can lie.
+        """
         previous = before.latest
         if self.recipe.frame_is_settled(number, len(self.stages)):
-            return previous.frame
+            return previous.frame, previous.support
         stage = self.stages[number]
         index = stage.rows[self.positions(stage.rows, MEASURED_ROWS, random)]
         lines = before.lines(self.trail, index, random.generator)
@@ -344,14 +349,15 @@ class Loop:
         )
         centre, scale = self.spec.frame(targets)
         scale = np.maximum(scale, LEAST_SCALE)
+        support = support_of(targets, scale, self.limits[number])
         old_centre, old_scale = (np.asarray(value) for value in previous.frame)
         moved = np.abs(centre - old_centre) / old_scale
         stretched = np.abs(np.log(scale / old_scale))
         close = max(moved.max(), stretched.max()) <= self.recipe.frame_tolerance
         held = not previous.law.bounded or np.all(np.abs(targets - old_centre) <= old_scale)
         if number > 0 and close and held:
-            return previous.frame
-        return Frame(jnp.asarray(centre, jnp.float32), jnp.asarray(scale, jnp.float32))
+            return previous.frame, support
+        return Frame(jnp.asarray(centre, jnp.float32), jnp.asarray(scale, jnp.float32)), support
 
 
 @dataclass(frozen=True, eq=False)
@@ -427,4 +433,4 @@ def blank_fit(spec: ModelSpec, recipe: Resolved, sizes: Sizes, seed: int) -> Fit
     """A fresh law in a frame that changes nothing."""
     frame = Frame(jnp.zeros(sizes.returns), jnp.ones(sizes.returns))
     generator = Randomness(seed, Purpose.FIRST_LAW).generator
-    return Fitted(spec.build(sizes, recipe, generator), frame)
+    return Fitted(spec.build(sizes, recipe, generator), frame, anywhere(sizes.returns))

@@ -6,11 +6,12 @@ from functools import cached_property
 
 import numpy as np
 
-from fle.fitting.encoding import Encoder, Fitted, Rows, as_vectors
+from fle.fitting.encoding import Encoder, Fitted, Frame, Rows, as_vectors
 from fle.fitting.following import Lines, Trail, by_fit
 from fle.fitting.problem import Stage
 from fle.fitting.sampling import SAMPLE_BLOCK, Randomness, draw_block
 from fle.fitting.targets import LINE_BLOCK, Update, mean_loss, stacked
+from fle.models.law import Law
 from fle.models.objectives import GradientObjective
 from fle.returns import ReturnDistribution
 from fle.returns.measures import RISK_LEVEL
@@ -44,7 +45,7 @@ class StageRecord:
 class Before:
     """The fits that the targets of a stage may ask.
 
-    fits: in the order of fitting, with the limits of their returns; a blank one where there is
+    fits: in the order of fitting; a blank one where there is
         none yet. All stages have as many, since another number would be compiled anew.
     last: the number of the last one; -1 before the first stage.
     left: steps to go at this stage, of a problem with a horizon.
@@ -121,20 +122,16 @@ class Measurement:
         lines = before.lines(self.trail, index, random.generator)
         if before.several:
             lines, _ = by_fit(lines, LINE_BLOCK, len(before.fits))
-        update = self.update(self.objective, before, fitted)
+        update = self.update(self.objective, before, fitted.law, fitted.frame)
         loss = float(mean_loss(update, lines, random.key()))
         return self._in_reward_units(fitted, loss)
 
-    def update(self, objective: GradientObjective, before: Before, fitted: Fitted) -> Update:
-        """The Bellman update of a stage, in the units of `fitted`."""
+    def update(
+        self, objective: GradientObjective, before: Before, law: Law, frame: Frame
+    ) -> Update:
+        """The Bellman update of a stage, in the units of the frame."""
         return Update(
-            objective,
-            fitted.law,
-            before.together,
-            fitted.frame,
-            self.rows,
-            self.encoder.sizes,
-            self.draws,
+            objective, law, before.together, frame, self.rows, self.encoder.sizes, self.draws
         )
 
     def _inputs(self, index: np.ndarray) -> np.ndarray:

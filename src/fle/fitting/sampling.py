@@ -54,9 +54,8 @@ def draw_block(fitted: Fitted, inputs: np.ndarray, generator: np.random.Generato
     """One return for each of at most SAMPLE_BLOCK inputs, in reward units of the encoder."""
     filled = np.resize(inputs, (SAMPLE_BLOCK, inputs.shape[1]))
     uniforms = generator.random((SAMPLE_BLOCK, fitted.law.noise_size), np.float32)
-    # What limits its returns has no part in a law, and would be compiled with it.
     uniforms = np.clip(uniforms, TINY, 1 - TINY)
-    drawn = _draw(fitted._replace(limits=()), jnp.asarray(filled), jnp.asarray(uniforms))
+    drawn = _draw(fitted, jnp.asarray(filled), jnp.asarray(uniforms))
     return np.asarray(drawn, np.float64)[: len(inputs)]
 
 

@@ -16,7 +16,6 @@ from fle.fitting.following import Lines
 from fle.fitting.sampling import draw_block
 from fle.models.law import Law, Sizes
 from fle.models.objectives import GradientObjective
-from fle.recipe import SLACK
 
 # Targets are drawn for blocks of about this many numbers: enough for efficient matrix products,
 # few enough to stay in the cache.
@@ -67,7 +66,10 @@ class Update(NamedTuple):
             batch = jax.vmap(lambda t, u: t.thinned(u, self.draws))(batch, shift)
         if size := self.objective.prepare_noise_size(self.law):
             batch = batch._replace(noise=jax.random.uniform(noise_key, (*shape, size)))
-        target = jax.vmap(lambda t: self.objective.prepare(self.law, previous, t))(batch)
+        support = fitted.support.standardised(*fitted.frame)
+        target = jax.vmap(
+            lambda t: self.objective.prepare(self.law, previous, t._replace(support=support))
+        )(batch)
         return Prepared(self.rows.observations[lines.rows], self.rows.actions[lines.rows], target)
 
     def table(
@@ -103,9 +105,10 @@ class Update(NamedTuple):
         size = self.objective.target_noise_size(self.law)
         noise = jax.random.uniform(key, (inputs.shape[0], size))
         # Where there are several, an objective that is right across fits does not look at it.
-        previous = self._fit(0).law
+        previous, frame, support = self._fit(0)
+        inside = support.standardised(*frame)
         targets = jax.vmap(
-            lambda p, u: self.objective.target(self.law, previous, p, u, self.draws)
+            lambda p, u: self.objective.target(self.law, previous, p, u, self.draws, inside)
         )(prepared.target, noise)
         return inputs, targets
 
@@ -166,11 +169,6 @@ def draw_targets(
     inputs, returns = as_vectors(observations, actions, sizes), np.zeros(lines.rewards.shape)
     asked = lines.discounts > 0
     for number in np.unique(lines.fits[asked]):
-        fitted, here = fits[number], asked & (lines.fits == number)
-        drawn = draw_block(fitted, inputs[here], generator)
-        if fitted.limits:
-            low, high = (np.asarray(limit) for limit in fitted.limits)
-            slack = SLACK * np.asarray(fitted.frame.scale)
-            drawn = np.clip(drawn, low - slack, high + slack)
-        returns[here] = drawn
+        here = asked & (lines.fits == number)
+        returns[here] = draw_block(fits[number], inputs[here], generator)
     return lines.rewards + lines.discounts[:, None] * returns

@@ -14,15 +14,15 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, Int
 
 from fle.models.law import Density, Law, over_draws, pick, shifted_lattice
+from fle.models.support import Support
 
 
 class Transition(NamedTuple):
     """One logged row, encoded: reward and discount are in the law's units.
 
     `discount` is 0 where the row terminated. The candidates are the actions the target policy may
-    take at the next observation. `limits`, where given, are the least and the largest next return
-    that the logged rewards allow. `noise` holds as many uniform numbers as the objective asks for
-    by its `prepare_noise_size`.
+    take at the next observation. `support`, where given, is that of the next return. `noise` holds
+    as many uniform numbers as the objective asks for by its `prepare_noise_size`.
     """
 
     inputs: Float[Array, " inputs"]
@@ -31,7 +31,7 @@ class Transition(NamedTuple):
     next_observation: Float[Array, " observation"]
     next_actions: Float[Array, "candidates action"]
     probabilities: Float[Array, " candidates"]
-    limits: tuple[Float[Array, " d"], Float[Array, " d"]] | tuple[()] = ()
+    support: Support | None = None
     noise: Float[Array, " noise"] | tuple[()] = ()
 
     def at_candidates(self, function: Callable[[Float[Array, " inputs"]], Any]) -> Any:
@@ -130,9 +130,18 @@ class GradientObjective(Objective):
         """
 
     def target(
-        self, law: Any, previous: Any, prepared: Any, uniforms: Float[Array, " noise"], draws: int
+        self,
+        law: Any,
+        previous: Any,
+        prepared: Any,
+        uniforms: Float[Array, " noise"],
+        draws: int,
+        support: Support | None = None,
     ) -> Any:
-        """What the loss is measured against; an exact target is what was prepared."""
+        """What the loss is measured against; an exact target is what was prepared.
+
+        support: where the next return can lie, if `previous` is drawn from here.
+        """
         return prepared
 
     @abstractmethod
@@ -147,7 +156,6 @@ class NextLaws(NamedTuple):
     probabilities: Float[Array, " candidates"]
     reward: Float[Array, " d"]
     discount: Float[Array, " d"]
-    limits: tuple[Float[Array, " d"], Float[Array, " d"]] | tuple[()] = ()
 
 
 def next_laws(previous: Law, transition: Transition) -> NextLaws:
@@ -157,18 +165,21 @@ def next_laws(previous: Law, transition: Transition) -> NextLaws:
         transition.probabilities,
         transition.reward,
         transition.discount,
-        transition.limits,
     )
 
 
 def draw_updates(
-    law: Law, prepared: NextLaws, uniforms: Float[Array, " noise"], draws: int
+    law: Law,
+    prepared: NextLaws,
+    uniforms: Float[Array, " noise"],
+    draws: int,
+    support: Support | None = None,
 ) -> Float[Array, "draws d"]:
     """Draws of r + discount * y for one row.
 
     The draws form a lattice, shifted at random: each of them is distributed as it should be, and
     together they cover the actions and the noise evenly, so few of them go a long way. What a law
-    says beyond the limits is impossible, and would come back at every stage.
+    says outside the support is impossible, and would come back at every stage.
     """
     points = shifted_lattice(uniforms, draws)
     if prepared.probabilities.shape[0] == 1:
@@ -178,7 +189,9 @@ def draw_updates(
         picks = pick_actions(prepared, points)
         chosen = jax.tree.map(lambda a: a[picks], prepared.conditioned)
         returns = jax.vmap(law.draw)(chosen, points[:, 1:])
-    return prepared.reward + prepared.discount * jnp.clip(returns, *prepared.limits)
+    if support is not None:
+        returns = support.project(returns)
+    return prepared.reward + prepared.discount * returns
 
 
 def pick_actions(prepared: NextLaws, points: Float[Array, "points noise"]) -> Int[Array, " points"]:
@@ -221,10 +234,11 @@ class Likelihood(GradientObjective):
         prepared: NextLaws,
         uniforms: Float[Array, " noise"],
         draws: int,
+        support: Support | None = None,
     ) -> Float[Array, "draws d"]:
         """Draws of r + discount * y."""
         blur, uniforms = jnp.split(uniforms, [self._blurred(law)])
-        returns = draw_updates(previous, prepared, uniforms, draws)
+        returns = draw_updates(previous, prepared, uniforms, draws, support)
         if self.blur > 0:
             returns = returns + self.blur * ndtri(shifted_lattice(blur, draws))
         return returns if self.edge is None else jnp.clip(returns, -self.edge, self.edge)
@@ -272,7 +286,7 @@ class DrawnBefore(GradientObjective):
     def prepare(self, law: Law, previous: Law, transition: Transition) -> Float[Array, "pool d"]:
         """Draws of r + discount * y."""
         laws, noise = next_laws(previous, transition), jnp.asarray(transition.noise)
-        return self.likelihood.target(law, previous, laws, noise, self.pool)
+        return self.likelihood.target(law, previous, laws, noise, self.pool, transition.support)
 
     def target(
         self,
@@ -281,6 +295,7 @@ class DrawnBefore(GradientObjective):
         prepared: Float[Array, "pool d"],
         uniforms: Float[Array, " noise"],
         draws: int,
+        support: Support | None = None,
     ) -> Float[Array, "draws d"]:
         """Some of the draws, evenly spread."""
         return prepared[
@@ -349,10 +364,17 @@ class Denoising(GradientObjective):
         update = next_laws(previous, transition)
         noise = jnp.asarray(transition.noise)
         choices = pick_actions(update, shifted_lattice(noise, self.pool))
-        return Pool(draw_updates(previous, update, noise, self.pool), choices, update)
+        returns = draw_updates(previous, update, noise, self.pool, transition.support)
+        return Pool(returns, choices, update)
 
     def target(
-        self, law: Any, previous: Any, prepared: Pool, uniforms: Float[Array, " noise"], draws: int
+        self,
+        law: Any,
+        previous: Any,
+        prepared: Pool,
+        uniforms: Float[Array, " noise"],
+        draws: int,
+        support: Support | None = None,
     ) -> Any:
         """Some of the pool, with noise of its own for each."""
         points = shifted_lattice(uniforms, draws)

@@ -1,0 +1,46 @@
+"""Where returns can lie: what logged rewards allow, and the values that many of them share."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+# How many atoms a coordinate may have; fewer are filled up with infinity, which nothing is near.
+MOST_ATOMS = 64
+
+
+class Support(NamedTuple):
+    """The least and the largest return, and its atoms: values of positive probability.
+
+    A smooth law shows an atom as a narrow peak. A draw that is nearer to an atom than its `band`
+    is taken for it.
+    """
+
+    low: Float[Array, " d"]
+    high: Float[Array, " d"]
+    atoms: Float[Array, "d atoms"]
+    bands: Float[Array, "d atoms"]
+
+    def standardised(self, centre: Float[Array, " d"], scale: Float[Array, " d"]) -> "Support":
+        """The same in units of a frame."""
+        low, high = (self.low - centre) / scale, (self.high - centre) / scale
+        atoms = (self.atoms - centre[:, None]) / scale[:, None]
+        return Support(low, high, atoms, self.bands / scale[:, None])
+
+    def project(self, returns: Float[Array, "*shape d"]) -> Float[Array, "*shape d"]:
+        """Returns as they may be: an atom where one is near, else inside the limits.
+
+        What lies beyond a limit is reflected: cut off, it would make an atom of the limit.
+        """
+        gaps = jnp.abs(returns[..., None] - self.atoms)
+        nearest = jnp.argmin(gaps, axis=-1, keepdims=True)
+
+        def of_nearest(values: Float[Array, "*shape d atoms"]) -> Float[Array, "*shape d"]:
+            spread = jnp.broadcast_to(values, gaps.shape)
+            return jnp.take_along_axis(spread, nearest, axis=-1)[..., 0]
+
+        inside = jnp.where(returns < self.low, 2 * self.low - returns, returns)
+        inside = jnp.where(inside > self.high, 2 * self.high - inside, inside)
+        inside = jnp.clip(inside, self.low, self.high)
+        near = of_nearest(gaps) <= of_nearest(self.bands)
+        return jnp.where(near, of_nearest(self.atoms), inside)
