@@ -17,7 +17,7 @@ from fle.errors import SettingsError, nearest
 HELD_OUT: Final = "held-out"
 
 # Optimiser steps of all stages of a discounted fit, and the fewest and most of one stage [0001].
-TOTAL_STEPS, FEWEST_STEPS, MOST_STEPS = 40_000, 100, 1_500
+TOTAL_STEPS, FEWEST_STEPS, MOST_STEPS = 20_000, 50, 1_500
 # Weight decay of a discounted fit times its rows, for each pair of input coordinates, and the most
 # it may be [0009].
 DECAY_A_PAIR, MOST_DECAY = 7.0, 1.0
@@ -34,8 +34,9 @@ LEAST_ROWS = 200
 GRADIENT_NORM = 5.0
 # Steps over which the learning rate rises.
 WARM_UP = 100
-# What the returns beyond the last stage may still weigh, in standard deviations of the return.
-NEGLIGIBLE = 0.01
+# How far the policy's returns may be from those that the log shows, and what may be left of that
+# after the last stage, in standard deviations of the return.
+START, NEGLIGIBLE = 2.0, 0.01
 MOST_STAGES = 5000
 # Least scale of returns, in units of the rewards: where all are zero, it would shrink to nothing.
 LEAST_SCALE = 1e-6

@@ -1,6 +1,6 @@
 """Targets follow the log while it does what the policy might have done, then ask the fit."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -45,13 +45,15 @@ class Trail:
 
     chance: (n,) zero where there is no next row.
     probabilities: (n, candidates), normalised.
-    rewards: (n, d) in the units of the encoder. ends: (n,) whether the row terminated.
+    rewards: (n, d) in the units of the encoder. terminations: (n,) flags.
+    linked: (n,) whether there is a next row that could be followed.
     """
 
     chance: np.ndarray
     probabilities: np.ndarray
     rewards: np.ndarray
     terminations: np.ndarray
+    linked: np.ndarray
     gamma: float
 
     @classmethod
@@ -67,10 +69,10 @@ class Trail:
 
         trace: probability to go on where the log agrees with the policy; 0 never follows it.
         """
-        linked = linked_rows(data)
-        if trace == 0 or not linked.any():
+        linked = linked_rows(data) & (trace > 0)
+        if not linked.any():
             chance = np.zeros(len(data))
-            return cls(chance, table.probabilities, rewards, data.terminations, gamma)
+            return cls(chance, table.probabilities, rewards, data.terminations, linked, gamma)
         agrees = _agreement(data, table) & linked[:, None]
         followed = trace * np.where(agrees, table.probabilities, 0.0)
         chance = followed.sum(axis=1)
@@ -81,7 +83,12 @@ class Trail:
         probabilities = np.where(asked[:, None], left / np.where(asked, total[:, 0], 1)[:, None], 0)
         probabilities[~asked] = table.probabilities[~asked]
         chance = np.where(asked, chance, 1.0)
-        return cls(chance, probabilities, rewards, data.terminations, gamma)
+        return cls(chance, probabilities, rewards, data.terminations, linked, gamma)
+
+    @cached_property
+    def of_log(self) -> "Trail":
+        """The log followed to its end, whatever the policy would have done."""
+        return replace(self, chance=self.linked.astype(float))
 
     @property
     def follows(self) -> bool:
@@ -113,19 +120,16 @@ class Trail:
             step *= 2
         return total
 
-    def contraction(self) -> float:
-        """Mean over rows of E[gamma^(J+1)], J the number of rows followed; 0 where it ends.
-
-        The factor by which an update shrinks what the previous fit has wrong.
+    def shrinkage(self, generator: np.random.Generator) -> tuple[float, float, float]:
+        """Mean number of rows a target follows, this one included; the mean of gamma to that power
+        where more follows, which is by how much an update shrinks what the previous fit has wrong;
+        and the share of rows where more follows.
         """
-        going = self.gamma * np.where(self.terminations, 0.0, 1.0)
-        factor, weight, step = going * (1 - self.chance), going * self.chance, 1
-        while step < len(factor) and weight.any():
-            ahead = np.minimum(np.arange(len(factor)) + step, len(factor) - 1)
-            factor = factor + weight * factor[ahead]
-            weight = weight * weight[ahead]
-            step *= 2
-        return float(factor.mean())
+        lines = self.lines(np.arange(len(self.chance)), generator, fit=0)
+        going = lines.discounts > 0
+        length = float(np.mean(lines.ends - lines.rows + 1))
+        factor = float(lines.discounts[going].mean()) if going.any() else 0.0
+        return length, factor, float(going.mean())
 
     def lines(
         self,

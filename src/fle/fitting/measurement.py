@@ -71,7 +71,13 @@ class Before:
         return stacked(list(self.fits))
 
     def lines(self, trail: Trail, rows: np.ndarray, generator: np.random.Generator) -> Lines:
-        """A draw of what follows each row."""
+        """A draw of what follows each row.
+
+        A discounted problem starts from what the log itself earned: nearer to the answer than
+        nothing is.
+        """
+        if self.last < 0 and self.left is None:
+            trail = trail.of_log
         lines = trail.lines(rows, generator, fit=self.last, left=self.left)
         return lines if self.several else lines._replace(fits=np.zeros_like(lines.fits))
 

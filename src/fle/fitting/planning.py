@@ -30,13 +30,10 @@ from fle.fitting.runs import begin_run
 from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness
 from fle.models.specs import ModelSpec, as_plain, family
 from fle.policies import Policy, TabulatedPolicy, settle, tabulated
-from fle.recipe import Recipe, Resolved, resolve, usual
+from fle.recipe import ONE_FIT, Recipe, Resolved, resolve, usual
 
 # Below this many rows the networks of an autoregressive model have too little to learn from.
 ROWS_FOR_AUTOREGRESSION = 5_000
-# Rewards with at most this many different values make discrete returns.
-FEW_VALUES = 20
-ON_GRIDS = ("categorical", "histogram", "quantile", "reward-mixture")
 ROW_USES = ("all", "step", "split")
 
 
@@ -223,10 +220,13 @@ def plan(
     Example: `print(fle.plan(data, policy, gamma=0.99))`, then `.carry_out()`.
     """
     gamma, asked = checked_gamma(gamma, horizon, stages), Recipe.of(recipe)
-    decisions = _decide(data, gamma, horizon, rows, stages, model, asked)
+    used, use, notes = _used_rows(data, rows, horizon)
     # Of all rows, since the log's own policy is read off the following ones.
     settled = settle(policy, data, seed=seed)
-    target = tabulated(settled, decisions.data, draws=action_draws, seed=seed)
+    target = tabulated(settled, used, draws=action_draws, seed=seed)
+    spec, why = _chosen_model(model, used)
+    question = Question(gamma, horizon, use, stages)
+    decisions = _decide(used, question, target, spec, asked, notes + why)
     settings = decisions.as_plain() | {"action_draws": as_plain(action_draws)}
     versions = current_versions()
     provenance = Provenance(data.fingerprint, target.fingerprint, int(seed), settings, versions)
@@ -289,13 +289,24 @@ def evaluate(
     return planned.carry_out(anyway=anyway, progress=progress, out=out, resume=resume)
 
 
+class Question(NamedTuple):
+    """Which return is asked for, and how the rows are used."""
+
+    gamma: float
+    horizon: int | None
+    rows: RowUse
+    stages: int | None
+
+
 class Decisions(NamedTuple):
-    """What is decided before the policy is asked, and why."""
+    """What is decided, and why."""
 
     problem: Problem
     data: Dataset
     model: ModelSpec
     recipe: Resolved
+    encoder: Encoder
+    trail: Trail
     notes: tuple[str, ...]
 
     def as_plain(self) -> dict[str, Any]:
@@ -307,41 +318,54 @@ class Decisions(NamedTuple):
 
 def _decide(
     data: Dataset,
-    gamma: float,
-    horizon: int | None,
-    rows: RowUse | None,
-    stages: int | None,
-    model: str | ModelSpec,
+    question: Question,
+    target: TabulatedPolicy,
+    spec: ModelSpec,
     asked: Recipe,
+    notes: list[str],
 ) -> Decisions:
-    notes = list(data.notes)
-    if data.weights is not None and np.any(data.weights == 0):
-        data = data.subset(data.weights > 0)
-    data, use = _row_use(data, rows, horizon, notes)
-    spec = _chosen_model(model, data, notes)
-    number, why = chosen_stages(stages, horizon, data, gamma)
+    gamma, horizon, use, stages = question
+    encoder = Encoder.standardising(data) if spec.standardised else Encoder.raw(data)
+    trace = _possible_trace(spec, asked, question, notes)
+    trail = Trail.of(data, target.following, encoder.rewards(data), gamma, trace)
+    number, why = chosen_stages(stages, horizon, data, gamma, trail)
     problem = Problem(gamma, horizon, use, number)
-    recipe = resolve(asked, _usual_recipe(problem, data, spec))
-    notes += why
+    recipe = replace(resolve(asked, _usual_recipe(problem, data, spec)), trace=trace)
+    notes = [*notes, *why]
     if recipe.batch_size > len(data):
         recipe = replace(recipe, batch_size=len(data))
         notes.append(f"batch size {len(data)}: all rows there are")
     if horizon is not None and gamma < 1:
         notes.append(f"returns are discounted by {gamma:g} and end after {horizon} steps")
-    return Decisions(problem, data, spec, recipe, tuple(notes))
+    return Decisions(problem, data, spec, recipe, encoder, trail, tuple(notes))
+
+
+def _possible_trace(spec: ModelSpec, asked: Recipe, question: Question, notes: list[str]) -> float:
+    """How readily targets follow the log, which not every model and use of rows can do."""
+    trace = ONE_FIT.trace if asked.trace is None else asked.trace
+    objective = spec.objective(resolve(asked, ONE_FIT))
+    several = question.horizon is not None and question.horizon > 1
+    if question.rows == "split":
+        reason = "rows of one stage would be seen by another"
+    elif objective.measured_by is not objective:
+        reason = f"{type(spec).__name__} is fitted at once to exact targets"
+    elif several and objective.measured_by.across_fits() is None:
+        reason = f"{type(spec).__name__} asks one fit at a time"
+    else:
+        return trace
+    if trace > 0 and question.horizon != 1:
+        notes.append(f"targets look one step ahead: {reason}")
+    return 0.0
 
 
 def _plan_of(
     decisions: Decisions, target: TabulatedPolicy, logged: LoggedData, provenance: Provenance
 ) -> Plan:
-    problem, data, spec, recipe, notes = decisions
-    encoder = Encoder.standardising(data) if spec.standardised else Encoder.raw(data)
+    problem, data, spec, recipe, encoder, trail, notes = decisions
     remarks = data_remarks(data, encoder, problem.horizon, problem.rows)
     generator = Randomness(provenance.seed, Purpose.PLAN).generator
     stages = stages_of(problem, data, recipe, generator)
     inputs, weights = _initial_inputs(data, target, encoder)
-    rewards = encoder.rewards(data)
-    trail = Trail.of(data, target.following, rewards, problem.gamma, recipe.trace)
     return Plan(
         problem=problem,
         data=data,
@@ -361,10 +385,16 @@ def _plan_of(
     )
 
 
-def _row_use(
-    data: Dataset, rows: RowUse | None, horizon: int | None, notes: list[str]
-) -> tuple[Dataset, RowUse]:
-    """Which stages a row serves; the data gets steps where every episode ends at the horizon."""
+def _used_rows(
+    data: Dataset, rows: RowUse | None, horizon: int | None
+) -> tuple[Dataset, RowUse, list[str]]:
+    """The rows that are used, and which stages a row serves.
+
+    The data gets steps where every episode ends at the horizon.
+    """
+    notes = list(data.notes)
+    if data.weights is not None and np.any(data.weights == 0):
+        data = data.subset(data.weights > 0)
     if rows is not None and rows not in ROW_USES:
         raise SettingsError(f'rows must be "all", "step" or "split", got {rows!r}.')
     if rows is None and horizon is not None and data.steps is None and ends_at(data, horizon):
@@ -373,11 +403,13 @@ def _row_use(
             f"every logged episode terminates after {horizon} steps, which is the horizon: what an "
             'observation is worth depends on the step, and rows are used at their own (rows="step")'
         )
-    return data, rows or ("step" if data.steps is not None and horizon is not None else "all")
+    use: RowUse = "step" if data.steps is not None and horizon is not None else "all"
+    return data, rows or use, notes
 
 
-def _chosen_model(model: str | ModelSpec, data: Dataset, notes: list[str]) -> ModelSpec:
-    """The model asked for. What is to be known about the choice is added to the notes."""
+def _chosen_model(model: str | ModelSpec, data: Dataset) -> tuple[ModelSpec, list[str]]:
+    """The model asked for, and what is to be known about the choice."""
+    notes = []
     if model == "auto":
         spec, reason = _model_by_data(data)
         notes.append(f"model: {type(spec).__name__}, {reason}")
@@ -385,13 +417,7 @@ def _chosen_model(model: str | ModelSpec, data: Dataset, notes: list[str]) -> Mo
         spec = _named_model(model)
     else:
         spec = model
-    if spec.name not in ON_GRIDS and _few_values(data.rewards):
-        notes.append(
-            f"rewards take at most {FEW_VALUES} different values, so returns are discrete: "
-            f"{type(spec).__name__} shows each as a narrow peak. Categorical and Histogram have "
-            "no such blur beyond the width of their cells"
-        )
-    return spec
+    return spec, notes
 
 
 def _named_model(name: str) -> ModelSpec:
@@ -418,10 +444,6 @@ def _model_by_data(data: Dataset) -> tuple[ModelSpec, str]:
         f"which follows any shape of the joint distribution of {d} coordinates and is fast to "
         "sample"
     )
-
-
-def _few_values(rewards: np.ndarray) -> bool:
-    return all(np.unique(column).size <= FEW_VALUES for column in rewards.T)
 
 
 def _usual_recipe(problem: Problem, data: Dataset, spec: ModelSpec) -> Resolved:

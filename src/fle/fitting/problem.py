@@ -8,7 +8,8 @@ import numpy as np
 
 from fle.data import Dataset
 from fle.errors import DataError, SettingsError
-from fle.recipe import HELD_OUT, MOST_STAGES, NEGLIGIBLE, WEIGHT_DECAYS, Resolved
+from fle.fitting.following import Trail
+from fle.recipe import HELD_OUT, MOST_STAGES, NEGLIGIBLE, START, WEIGHT_DECAYS, Resolved
 
 RowUse = Literal["all", "step", "split"]
 
@@ -72,20 +73,19 @@ def checked_gamma(gamma: float | None, horizon: int | None, stages: int | None =
 
 
 def chosen_stages(
-    stages: int | None, horizon: int | None, data: Dataset, gamma: float
+    stages: int | None, horizon: int | None, data: Dataset, gamma: float, trail: Trail
 ) -> tuple[int, tuple[str, ...]]:
     """The number of stages, and what is to be known about it."""
     if horizon is not None:
         return int(horizon), ()
-    enough, reason = number_of_stages(data, gamma)
+    enough, reason = number_of_stages(data, gamma, trail)
     if stages is None:
         return enough, (reason,)
     if stages >= enough:
         return stages, ()
     return stages, (
-        f"{stages} stages: rewards after as many steps are left out, and weigh up to "
-        f"{NEGLIGIBLE * gamma ** (stages - enough):.2g} standard deviations of the return; "
-        f"{enough} stages would leave {NEGLIGIBLE:g}",
+        f"{stages} stages: what the first fit has wrong is still in the last one; {enough} stages "
+        f"would leave about {NEGLIGIBLE:g} standard deviations of the return",
     )
 
 
@@ -138,19 +138,27 @@ def stages_of(
     )
 
 
-def number_of_stages(data: Dataset, gamma: float) -> tuple[int, str]:
-    """Stages after which what is left out weighs little, and why, in words.
+def number_of_stages(data: Dataset, gamma: float, trail: Trail) -> tuple[int, str]:
+    """Stages after which what the first fit has wrong weighs little, and why, in words.
 
-    What is missing after T stages is about gamma^T times the return. It must be small against the
-    return's standard deviation: gamma^T |mean| / std <= NEGLIGIBLE.
+    A stage shrinks it by a factor c, the mean of gamma^J where targets follow the log for J rows.
+    The first fit is to what the log itself earned, which lacks what came after a row was cut off,
+    and another policy's by as much as START. After T stages c^(T-1) times that must be small
+    against the return's standard deviation.
     """
     if gamma == 0:
         return 1, "gamma = 0: the return is the reward, one stage"
-    ratio = _mean_to_std(data, gamma)
-    number = 1 + math.ceil(math.log(NEGLIGIBLE / max(1.0, ratio)) / math.log(gamma))
+    generator = np.random.default_rng(0)
+    length, factor, _ = trail.shrinkage(generator)
+    _, missing, share = trail.of_log.shrinkage(generator)
+    if factor == 0:
+        return 1, "every target follows the log to its end: one stage"
+    start = START + missing * share * _mean_to_std(data, gamma)
+    number = 1 + math.ceil(math.log(NEGLIGIBLE / start) / math.log(factor))
     reason = (
-        f"{number} stages: gamma^T times the size of the return ({ratio:.1f} standard deviations) "
-        f"is then below {NEGLIGIBLE:g} standard deviations"
+        f"{number} stages: targets follow the log for {length:.1f} rows on average; a stage shrinks "
+        f"errors by {factor:.4g}, and all of them {start:.1f} standard deviations of the return to "
+        f"{NEGLIGIBLE:g}"
     )
     if number > MOST_STAGES:
         number, reason = MOST_STAGES, f"{MOST_STAGES} stages, the most that is tried ({reason})"
