@@ -156,9 +156,9 @@ def number_of_stages(data: Dataset, gamma: float, trail: Trail) -> tuple[int, st
     start = START + missing * share * _mean_to_std(data, gamma)
     number = 1 + math.ceil(math.log(NEGLIGIBLE / start) / math.log(factor))
     reason = (
-        f"{number} stages: targets follow the log for {length:.1f} rows on average; a stage shrinks "
-        f"errors by {factor:.4g}, and all of them {start:.1f} standard deviations of the return to "
-        f"{NEGLIGIBLE:g}"
+        f"{number} stages: targets follow the log for {length:.1f} rows on average; a stage "
+        f"shrinks errors by {factor:.4g}, and all of them {start:.1f} standard deviations of the "
+        f"return to {NEGLIGIBLE:g}"
     )
     if number > MOST_STAGES:
         number, reason = MOST_STAGES, f"{MOST_STAGES} stages, the most that is tried ({reason})"
