@@ -15,6 +15,12 @@ def run(data=None, **settings):
     return fle.evaluate(cycle(100) if data is None else data, [1.0], **settings)
 
 
+def planned(data=None, **settings):
+    """What `run` decides before it trains, and carries into its result: nothing is compiled."""
+    settings = {"model": TABLE, "recipe": BRIEF, **settings}
+    return fle.plan(cycle(100) if data is None else data, [1.0], **settings)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -90,19 +96,23 @@ def test_notes_state_the_number_of_stages_and_why():
     assert len(result.records) == 8
     # A discounted problem keeps only the last fit.
     assert len(result.fits) == 1
+    # What a plan says is what its evaluation says.
+    plan = planned(data, gamma=0.5)
+    assert result.notes[: len(plan.notes)] == plan.notes
+    assert len(plan.stages) == 8
 
 
 def test_more_stages_where_the_return_is_large_against_its_spread():
     offset = bandit(np.resize([99.0, 101.0], 100))
     # 0.5^T * 100 * sqrt(3) <= 0.01 by independent rewards, 0.5^T * 100 <= 0.01 by the observed
     # returns: log2(1e4) = 13.3, so 14 and the first.
-    assert len(run(offset, gamma=0.5).records) == 15
+    assert len(planned(offset, gamma=0.5).stages) == 15
 
 
 def test_gamma_zero_is_one_stage():
-    result = run(gamma=0.0)
-    assert "gamma = 0: the return is the reward, one stage" in result.notes
-    assert len(result.records) == 1
+    plan = planned(gamma=0.0)
+    assert "gamma = 0: the return is the reward, one stage" in plan.notes
+    assert len(plan.stages) == 1
     # One fit, not a step towards a fixed point: as with a horizon of one step.
     one_step = fle.plan(cycle(100), [1.0], horizon=1, model=TABLE)
     assert fle.plan(cycle(100), [1.0], gamma=0.0, model=TABLE).recipe == one_step.recipe
@@ -110,32 +120,31 @@ def test_gamma_zero_is_one_stage():
 
 
 def test_given_stages_are_used():
-    result = run(gamma=0.9, stages=4)
-    assert len(result.records) == 4
-    assert any("4 stages: rewards after as many steps are left out" in n for n in result.notes)
+    plan = planned(gamma=0.9, stages=4)
+    assert len(plan.stages) == 4
+    assert any("4 stages: rewards after as many steps are left out" in n for n in plan.notes)
 
 
 def test_automatic_model_is_named():
-    recipe = fle.Recipe(steps=1, batch_size=10, weight_decay=0.0)
-    result = fle.evaluate(cycle(100), [1.0], horizon=1, recipe=recipe)
-    assert isinstance(result.model, fle.GMM)
-    assert any(note.startswith("model: GMM") for note in result.notes)
+    plan = planned(horizon=1, model="auto")
+    assert isinstance(plan.model, fle.GMM)
+    assert any(note.startswith("model: GMM") for note in plan.notes)
 
 
 def test_batch_is_capped_at_the_rows_there_are():
-    result = run(horizon=1, recipe=fle.Recipe(steps=2, batch_size=500, weight_decay=0.0))
-    assert "batch size 100: all rows there are" in result.notes
+    plan = planned(horizon=1, recipe=fle.Recipe(steps=2, batch_size=500, weight_decay=0.0))
+    assert "batch size 100: all rows there are" in plan.notes
 
 
 def test_horizon_beyond_the_longest_episode_warns_with_its_share():
     # 10 of 40 steps were seen.
     with pytest.warns(FLEWarning, match="longest logged episode has 10: 75% of the horizon"):
-        result = run(horizon=40)
-    assert any("75%" in message for message in result.warnings)
+        plan = planned(horizon=40)
+    assert any("75%" in message for message in plan.warnings)
 
 
 def test_horizon_beyond_the_end_does_not_warn_where_episodes_terminate():
-    assert run(cycle(100, ends="terminations"), horizon=40).warnings == ()
+    assert planned(cycle(100, ends="terminations"), horizon=40).warnings == ()
 
 
 def test_step_without_rows_is_an_error_with_the_range():
@@ -147,7 +156,7 @@ def test_step_without_rows_is_an_error_with_the_range():
 def test_large_offset_warns_of_single_precision():
     rewards = 1e8 + np.random.default_rng(0).standard_normal(100)
     with pytest.warns(FLEWarning, match="single precision"):
-        run(bandit(rewards), horizon=1)
+        planned(bandit(rewards), horizon=1)
 
 
 def test_initial_observations_are_needed():

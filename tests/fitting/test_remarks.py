@@ -64,15 +64,15 @@ def test_an_end_that_time_decides_is_said_where_it_is_not_the_horizon():
     data = fle.Dataset(**episodes_of(4, rewards=rewards))
     for problem in ({"gamma": 0.5}, {"horizon": 3}, {"horizon": 4, "rows": "all"}):
         with pytest.warns(fle.FLEWarning, match="terminates after exactly 4 steps"):
-            fle.evaluate(data, np.ones(1), model=TABLE, recipe=QUICK, **problem)
+            fle.plan(data, np.ones(1), model=TABLE, recipe=QUICK, **problem)
     truncated = fle.Dataset(
         **episodes_of(4, rewards=rewards, terminations=np.zeros(200, bool)),
         truncations=np.arange(200) % 4 == 3,
         episodes=np.arange(200) // 4,
         next_observations=np.roll(data.observations, -1, axis=0),
     )
-    result = fle.evaluate(truncated, np.ones(1), horizon=4, model=TABLE, recipe=QUICK)
-    assert not any("terminates after" in text for text in (*result.warnings, *result.notes))
+    plan = fle.plan(truncated, np.ones(1), horizon=4, model=TABLE, recipe=QUICK)
+    assert not any("terminates after" in text for text in (*plan.warnings, *plan.notes))
 
 
 def test_actions_that_were_never_logged_are_said_in_python_too(tmp_path):
@@ -122,7 +122,7 @@ def test_rows_learned_by_heart_are_said_with_both_losses():
 def test_heavy_tail_is_said_with_its_index():
     rewards = np.random.default_rng(0).standard_cauchy(5000)
     with pytest.warns(fle.FLEWarning, match=r"heavy tail \(index"):
-        evaluate(rewards)
+        fle.plan(bandit(rewards), np.ones(1), horizon=1, model=TABLE, recipe=QUICK)
 
 
 @pytest.mark.parametrize("law", ["normal", "exponential", "sparse"])
