@@ -40,7 +40,7 @@ class Trail:
 
     From a row the log is followed to the next with probability `chance`; where it is not, the
     policy's action at the next observation has the law `probabilities`. Together they give the
-    action exactly the policy's law, whatever was logged: the logged action a is followed with
+    action exactly the policy's law p, whatever was logged: the logged action a is followed with
     probability trace * p(a), and what is left, p - trace * p(a) 1_a, is normalised.
 
     chance: (n,) zero where there is no next row.
@@ -64,25 +64,34 @@ class Trail:
         rewards: np.ndarray,
         gamma: float,
         trace: float,
+        logging: np.ndarray | None = None,
     ) -> "Trail":
         """Of a policy's actions at the next observations of the data.
 
         trace: probability to go on where the log agrees with the policy; 0 never follows it.
+        logging: (n, candidates) probabilities mu of the candidates, which must be all actions,
+            under the policy that logged the data. The logged action is then followed with
+            probability trace * min(1, p/mu), and what is left is p - trace * min(p, mu): the
+            maximal coupling of both policies, which follows further and is exact where mu is.
         """
         linked = linked_rows(data) & (trace > 0)
         if not linked.any():
             chance = np.zeros(len(data))
             return cls(chance, table.probabilities, rewards, data.terminations, linked, gamma)
-        agrees = _agreement(data, table) & linked[:, None]
-        followed = trace * np.where(agrees, table.probabilities, 0.0)
-        chance = followed.sum(axis=1)
-        left = table.probabilities - followed
-        total = left.sum(axis=1, keepdims=True)
+        agrees, policy = _agreement(data, table) & linked[:, None], table.probabilities
+        if logging is None:
+            followed = trace * np.where(agrees, policy, 0.0)
+            chance = followed.sum(axis=1)
+        else:
+            followed = trace * np.where(linked[:, None], np.minimum(policy, logging), 0.0)
+            ratio = np.divide(policy, logging, out=np.zeros_like(policy), where=logging > 0)
+            chance = trace * np.where(agrees, np.minimum(1.0, ratio), 0.0).sum(axis=1)
+        left = policy - followed
+        total = left.sum(axis=1)
         # What is always followed is never asked.
-        asked = total[:, 0] > 1e-12
-        probabilities = np.where(asked[:, None], left / np.where(asked, total[:, 0], 1)[:, None], 0)
-        probabilities[~asked] = table.probabilities[~asked]
-        chance = np.where(asked, chance, 1.0)
+        asked = total > 1e-9
+        left = left / np.where(asked, total, 1.0)[:, None]
+        probabilities = np.where(asked[:, None], left, policy)
         return cls(chance, probabilities, rewards, data.terminations, linked, gamma)
 
     @cached_property
