@@ -130,8 +130,9 @@ def _checked_fields(given: Given) -> dict[str, Array]:
     for name, field in FIELDS.items():
         if field.check is not None and (name in REQUIRED or raw.get(name) is not None):
             checked[name] = field.check(name, raw.get(name), context)
-            known = {key: checked.get(key) for key in ("observations", "actions")}
-            context = replace(context, **known)
+            context = replace(
+                context, observations=checked["observations"], actions=checked.get("actions")
+            )
     rows = len(checked["observations"])
     for name, array in checked.items():
         if FIELDS[name].kind is Kind.ROW:
