@@ -20,7 +20,7 @@ from fle.policies.row_policies import following_rows
 STRENGTHS = (0.1, 0.5, 2.0, 8.0, 32.0, 128.0)
 BINS = 15
 # Miscalibration that no use of propensities feels, however sure it is.
-TOLERATED = 0.01
+TOLERATED = 0.02
 # Standard errors, and the Kolmogorov distance times root n, that chance exceeds once in 1,000.
 BEYOND_CHANCE, KOLMOGOROV = 3.1, 1.95
 # Expected Kolmogorov distance of n uniform numbers, times root n.

@@ -28,7 +28,7 @@ STEPS_OF_MANY, BATCH_OF_MANY = 900, 512
 HIDDEN, COMPONENTS = (64, 64), 3
 # Logit of the share of actions that are taken at random, and what keeps logarithms finite.
 FIRST_EXPLORATION, TINY = -3.0, 1e-9
-LEARNING_RATE, WARM_UP, AVERAGED = 1e-2, 0.05, 0.02
+WARM_UP, AVERAGED = 0.05, 0.02
 # The lighter weight decay, at MANY_ROWS and above; the heavier one is so many times as large.
 DECAY, HEAVIER = 0.03, 10.0
 # Moments at which a fit may stop, and the rows that choose one, which it does not train on.
@@ -73,6 +73,7 @@ class Choice:
 
     actions: int
     trends = 0
+    learning_rate = 1e-2
 
     def first_outputs(self, actions: Array, generator: np.random.Generator) -> Array:
         """Those of the shares of all actions."""
@@ -96,6 +97,8 @@ class Blend:
     """A Gaussian mixture of continuous actions as a network's outputs."""
 
     dim: int
+    # Gradients by the means of narrow components are steep and noisy (decision 0012).
+    learning_rate = 5e-3
 
     @property
     def trends(self) -> int:
@@ -182,7 +185,7 @@ def cross_fitted(data: Dataset, parts: Array, seed: int, head: Choice | Blend) -
     size = min(MOST_JUDGES, max(map(len, judges)))
     decay = DECAY * max(1.0, np.sqrt(MANY_ROWS / len(data)))
     progress = (np.arange(steps) + 0.5) / steps
-    rates = LEARNING_RATE * np.minimum(1, progress / WARM_UP) * np.cos(np.pi / 2 * progress)
+    rates = head.learning_rate * np.minimum(1, progress / WARM_UP) * np.cos(np.pi / 2 * progress)
     networks, frames = [], []
     for rows, judging, generator in zip(training, judges, generators, strict=True):
         frame = _frame(data.actions[rows])
