@@ -27,6 +27,7 @@ def full():
         "step": STEPS,
         "terminated": np.array(STEPS) == 2,
         "importance": np.arange(1.0, ROWS + 1),
+        "propensity": np.arange(1.0, ROWS + 1) / ROWS,
         "probability.0": np.linspace(0.0, 1.0, ROWS),
         "probability.1": np.linspace(1.0, 0.0, ROWS),
     }
@@ -59,6 +60,7 @@ def test_every_given_field_moves_with_its_rows(full):
     np.testing.assert_array_equal(full.observations[:, 1], 2.0 * np.array(SORTED))
     np.testing.assert_array_equal(full.rewards[:, 0], np.array(SORTED) / 7)
     np.testing.assert_array_equal(full.weights, 1.0 + np.array(SORTED))
+    np.testing.assert_array_equal(full.propensities, (1.0 + np.array(SORTED)) / ROWS)
     np.testing.assert_array_equal(full.actions, [0, 1, 0, 1, 0, 1])
     np.testing.assert_array_equal(full.initial_observations[:, 1], [0.0, 2.0])
 

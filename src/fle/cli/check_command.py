@@ -61,6 +61,7 @@ def describe(data: Dataset) -> dict[str, Any]:
         "terminated": int(data.terminations.sum()),
         "truncated": int(data.truncations.sum()),
         "starts": None if data.initial_observations is None else len(data.initial_observations),
+        "propensities": _propensities(data),
         "probabilities": list(data.probability_names),
         "fingerprint": data.fingerprint,
     }
@@ -96,6 +97,8 @@ def _rows(data: Dataset) -> list[tuple[str, str]]:
         rows.append((label, f"{text}, std {short(values.std())}"))
     ended = f"{data.terminations.sum():,} terminated, {data.truncations.sum():,} truncated"
     rows.append(("ends", ended))
+    if data.propensities is not None:
+        rows.append(("propensities", data.propensities_in_words()))
     if data.probability_names:
         rows.append(("policies", f"probabilities of {', '.join(data.probability_names)}"))
     return rows
@@ -138,6 +141,13 @@ def _actions(data: Dataset) -> dict[str, Any]:
         "least": data.actions.min(),
         "most": data.actions.max(),
     }
+
+
+def _propensities(data: Dataset) -> dict[str, Any] | None:
+    if data.propensities is None:
+        return None
+    of = "every action" if data.propensities.ndim == 2 else "logged actions"
+    return {"of": of, "least": data.propensities.min(), "most": data.propensities.max()}
 
 
 def _range(figures: dict[str, Any]) -> str:

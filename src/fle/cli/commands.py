@@ -67,6 +67,12 @@ COLUMNS = (
         metavar="COLUMN",
     ),
     Option("weight", "the column of row weights", metavar="COLUMN"),
+    Option(
+        "propensity",
+        "the logged action's probability or density, or a column per action; repeatable",
+        "list",
+        metavar="COLUMN",
+    ),
     Option("probability", "columns of the policy `columns`; repeatable", "list", metavar="COLUMN"),
     Option(
         "number_of_actions",

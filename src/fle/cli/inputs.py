@@ -52,6 +52,7 @@ def read_data(options: argparse.Namespace, policies: Sequence[str]) -> Dataset:
         truncated=options.truncated,
         next_observation=_names(options.next_observation),
         weight=options.weight,
+        propensity=_names(options.propensity),
         probability=_probability(options, policies),
         number_of_actions=options.number_of_actions,
     )

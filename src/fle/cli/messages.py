@@ -34,6 +34,7 @@ ARGUMENTS = (
     "terminated",
     "truncated",
     "weight",
+    "propensity",
     "probability",
     "number_of_actions",
     "input",

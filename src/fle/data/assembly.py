@@ -20,7 +20,9 @@ FIRST_ROWS, MOST_CODES = 1_000, 50
 REQUIRED = tuple(name for name, column in COLUMN_OF.items() if WORDS[column].required)
 # An episode of its own has flags by row, or one answer in the words of a table.
 FLAGS = {name: COLUMN_OF[name] for name in ("terminations", "truncations")}
-EPISODE_KEYS = (*REQUIRED, *FLAGS, *FLAGS.values())
+# Given by every episode, or by none.
+OPTIONAL = ("propensities",)
+EPISODE_KEYS = (*REQUIRED, *FLAGS, *FLAGS.values(), *OPTIONAL)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +67,7 @@ def assemble(given: Given) -> dict[str, Any]:
         values.update(_at_first_rows(transitions))
     else:
         values["initial_observations"] = initial
-    count = _count_actions(given, transitions.others["actions"])
+    count = _count_actions(given, transitions.others)
     notes = (
         *given.notes,
         *_remarks_on_episodes(transitions.episodes, warnings),
@@ -128,7 +130,9 @@ def _checked_fields(given: Given) -> dict[str, Array]:
     for name, field in FIELDS.items():
         if field.check is not None and (name in REQUIRED or raw.get(name) is not None):
             checked[name] = field.check(name, raw.get(name), context)
-            context = replace(context, observations=checked["observations"])
+            context = replace(
+                context, observations=checked["observations"], actions=checked.get("actions")
+            )
     rows = len(checked["observations"])
     for name, array in checked.items():
         if FIELDS[name].kind is Kind.ROW:
@@ -213,9 +217,12 @@ def _are_codes(actions: Array) -> bool:
     return whole and values[0] >= 0 and 1 < values.size <= MOST_CODES
 
 
-def _count_actions(given: Given, actions: Array) -> int | None:
+def _count_actions(given: Given, fields: Mapping[str, Array]) -> int | None:
     if given.number_of_actions is not None:
         return int(given.number_of_actions)
+    actions, propensities = fields["actions"], fields.get("propensities")
+    if propensities is not None and propensities.ndim == 2:
+        return int(propensities.shape[1])
     return int(actions.max()) + 1 if actions.ndim == 1 else None
 
 
@@ -233,7 +240,8 @@ def flatten_episodes(episodes: Iterable[Mapping[str, Any]]) -> tuple[dict[str, A
     parts = [_flatten_one(number, episode) for number, episode in enumerate(episodes)]
     if not parts:
         raise DataError("episodes is empty: expected at least one episode")
-    fields = {name: _join(name, parts) for name in parts[0]}
+    names = dict.fromkeys(name for part in parts for name in part)
+    fields = {name: _join(name, parts) for name in names}
     missing = fields.pop("next_missing")
     lengths = [len(part["actions"]) for part in parts]
     return {**fields, "episodes": np.repeat(np.arange(len(parts)), lengths)}, missing
@@ -253,6 +261,14 @@ def _flatten_one(number: int, episode: Mapping[str, Any]) -> dict[str, Array]:
             f" {len(observations)} observations; expected as many rewards as actions, and as many"
             " observations or one more (the final one)"
         )
+    optional = {name: episode[name] for name in OPTIONAL if name in episode}
+    for name, values in optional.items():
+        optional[name] = numeric_array(f"{name} of episode {number}", values)
+        if len(optional[name]) != length:
+            raise DataError(
+                f"episode {number} has {length} actions but {len(optional[name])} {name};"
+                " expected one per action"
+            )
     terminations = _flags(number, episode, "terminations", length)
     truncations = _flags(number, episode, "truncations", length)
     final = observations[length:] if len(observations) > length else observations[-1:]
@@ -266,6 +282,7 @@ def _flatten_one(number: int, episode: Mapping[str, Any]) -> dict[str, Array]:
         "next_missing": missing,
         "terminations": terminations,
         "truncations": truncations,
+        **optional,
     }
 
 
@@ -319,6 +336,12 @@ def _flags(number: int, episode: Mapping[str, Any], name: str, length: int) -> A
 
 
 def _join(name: str, parts: list[dict[str, Array]]) -> Array:
+    present = [name in part for part in parts]
+    if not all(present):
+        raise DataError(
+            f"{name} of episode {present.index(False)} are missing, but episode"
+            f" {present.index(True)} has them; expected them in every episode, or in none"
+        )
     first = parts[0][name]
     for number, part in enumerate(parts):
         if part[name].shape[1:] != first.shape[1:]:

@@ -43,6 +43,8 @@ class Dataset(Record):
     - `steps`: (n,) integers from 0. Giving them declares a time-dependent problem, where each row
       is used only at its own step. Without `episodes`, rows are independent transitions.
     - `weights`: (n,) non-negative row weights.
+    - `propensities`: of the policy that logged the data, (n,) probabilities of the logged actions,
+      or densities if actions are continuous; or (n, A), the probabilities of all actions.
     - `initial_observations`: (m, p) or (m,). If left out, the episode starts, or rows at step 0.
 
     Afterwards `episodes` are numbered by first appearance, and `source_rows` says which of the
@@ -63,6 +65,7 @@ class Dataset(Record):
         episodes: npt.ArrayLike | None = None,
         steps: npt.ArrayLike | None = None,
         weights: npt.ArrayLike | None = None,
+        propensities: npt.ArrayLike | None = None,
         initial_observations: npt.ArrayLike | None = None,
         number_of_actions: int | None = None,
         reward_names: Sequence[str] | None = None,
@@ -77,6 +80,7 @@ class Dataset(Record):
             "episodes": episodes,
             "steps": steps,
             "weights": weights,
+            "propensities": propensities,
             "initial_observations": initial_observations,
         }
         given = Given(fields=fields, number_of_actions=number_of_actions, reward_names=reward_names)
@@ -95,7 +99,8 @@ class Dataset(Record):
 
         Keys: `observations` (T + 1 rows with the final one, or T), `actions` (T), `rewards` (T or
         T x d), and for the end either flags per row, `terminations` and `truncations`, or one
-        answer, `terminated` and `truncated`. Other keys are refused.
+        answer, `terminated` and `truncated`. `propensities` (T or T x A) may be given by all
+        episodes, or by none. Other keys are refused.
 
         >>> episode = {"observations": [[0.0], [1.0], [2.0]], "actions": [0, 1]}
         >>> data = Dataset.from_episodes([{**episode, "rewards": [1.0, 2.0], "terminated": True}])
@@ -256,11 +261,23 @@ class Dataset(Record):
             f"terminated: {self.terminations.mean():.2%} of rows,"
             f" truncated: {self.truncations.mean():.2%}"
         )
+        if self.propensities is not None:
+            lines.append(f"propensities: {self.propensities_in_words()}")
         if self.steps is not None:
             lines.append(f"steps: {self.steps.min()} to {self.steps.max()} (time-dependent)")
         lines += [f"note: {note}" for note in self.notes]
         lines += [f"warning: {warning}" for warning in self.warnings]
         return "\n".join(lines)
+
+    def propensities_in_words(self) -> str:
+        """What is logged about the policy that logged the data."""
+        if self.propensities is None:
+            return "not logged"
+        if self.propensities.ndim == 2:
+            return "logged, of every action"
+        low, high = self.propensities.min(), self.propensities.max()
+        kind = "probabilities" if self.discrete_actions else "densities"
+        return f"logged, {kind} from {low:.3g} to {high:.3g}"
 
     def _spaces(self) -> dict[str, str]:
         if self.number_of_observations is None:

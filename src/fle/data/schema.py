@@ -20,6 +20,7 @@ from fle.data.validation import (
     flag_array,
     like_observations,
     observation_array,
+    propensity_array,
     reward_array,
     step_array,
     weight_array,
@@ -177,6 +178,13 @@ class Record:
     # A column called so may mean anything, so it has to be named.
     weights: Array | None = field(
         metadata=_row({1: "f"}, check=_alone(weight_array), words=Words(column="weight"))
+    )
+    propensities: Array | None = field(
+        metadata=_row(
+            {1: "f", 2: "f"},
+            check=propensity_array,
+            words=Words(column="propensity", known=("propensity", "propensities"), several=True),
+        )
     )
     next_probabilities: Array | None = field(
         metadata=_row(

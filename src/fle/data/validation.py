@@ -11,6 +11,10 @@ from fle.data.passes import Array, all_finite
 from fle.errors import DataError
 
 LARGEST_ID = 2**31 - 1
+# How far from one probabilities may sum, as rounding of what a log wrote leaves them.
+SUM_TOLERANCE = 1e-3
+# How far above one a probability may be that was stored in float32.
+ROUNDING = 1e-6
 RENUMBER = "renumber them from 0, for example with np.unique(ids, return_inverse=True)[1]"
 
 
@@ -18,11 +22,12 @@ RENUMBER = "renumber them from 0, for example with np.unique(ids, return_inverse
 class Context:
     """What the check of one field may know of the others.
 
-    observations: once they are checked.
+    observations, actions: once they are checked.
     known_finite: whether the observations were looked through already.
     """
 
     observations: Array | None = None
+    actions: Array | None = None
     number_of_actions: int | None = None
     known_finite: bool = False
 
@@ -186,6 +191,72 @@ def weight_array(name: str, values: Any) -> Array:
     if weights.sum() <= 0:
         raise DataError(f"{name}: all are zero; expected at least one positive weight")
     return weights
+
+
+def propensity_array(name: str, values: Any, context: Context) -> Array:
+    """Of the policy that logged the data: (n,) for the logged actions, or (n, A) for all of them.
+
+    One number is the logged action's probability if actions are discrete, and else its density.
+    """
+    propensities = numeric_array(name, values).astype(np.float64, copy=False)
+    require_finite(name, propensities)
+    actions = context.actions
+    if actions is None:
+        raise DataError(f"{name}: expected actions beside it, got none; give actions")
+    require_rows(name, propensities, len(actions))
+    if propensities.ndim == 2 and propensities.shape[1] > 1:
+        return _distributions(name, propensities, actions, context.number_of_actions)
+    expected = "one number per row, or one per row and action if these are discrete"
+    propensities = column(name, propensities, expected)
+    most = 1 + ROUNDING if actions.ndim == 1 else np.inf
+    wrong = (propensities <= 0) | (propensities > most)
+    if wrong.any():
+        row, density = int(np.argmax(wrong)), "a density, above 0"
+        _refuse_propensity(
+            f"{name}: row {row} is {propensities[row]}; expected"
+            f" {'a probability, above 0 and at most 1' if actions.ndim == 1 else density}",
+            wrong,
+        )
+    return np.minimum(propensities, 1.0) if actions.ndim == 1 else propensities
+
+
+def _distributions(name: str, table: Array, actions: Array, count: int | None) -> Array:
+    """(n, A) that sums to one, with the logged action possible."""
+    if actions.ndim > 1:
+        raise DataError(
+            f"{name}: expected one density per row because actions are continuous,"
+            f" got shape {table.shape}; give the density of the logged action"
+        )
+    least = int(actions.max()) + 1 if count is None else count
+    if table.shape[1] < least or (count is not None and table.shape[1] != count):
+        raise DataError(
+            f"{name} has {table.shape[1]} columns but there are {least} actions;"
+            " expected one column per action, or one number per row"
+        )
+    sums, logged = table.sum(axis=1), table[np.arange(len(table)), actions]
+    wrong = (table < 0).any(axis=1) | (np.abs(sums - 1) > SUM_TOLERANCE)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        _refuse_propensity(
+            f"{name}: row {row} is {reprlib.repr(table[row].tolist())}, with sum {sums[row]:g};"
+            " expected probabilities with sum 1",
+            wrong,
+        )
+    if (logged <= 0).any():
+        row = int(np.argmax(logged <= 0))
+        _refuse_propensity(
+            f"{name}: row {row} is 0 for the logged action {actions[row]}; expected above 0, since"
+            " it was taken",
+            logged <= 0,
+        )
+    return table / sums[:, None]
+
+
+def _refuse_propensity(message: str, wrong: Array) -> None:
+    raise DataError(
+        f"{message} ({int(wrong.sum())} such rows); repair them, or leave propensities out:"
+        " they can be estimated"
+    )
 
 
 def episode_array(name: str, values: Any) -> Array:

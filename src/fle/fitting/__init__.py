@@ -1,5 +1,6 @@
 """From data, policy and recipe to fitted distributions: the plan, the Bellman loop, saved runs."""
 
+from fle.fitting.behaviour import LoggingPolicy, logging_policy
 from fle.fitting.comparison import Comparison, compare
 from fle.fitting.evaluation import Evaluation, LoggedData, Provenance
 from fle.fitting.measurement import StageRecord
@@ -11,6 +12,7 @@ __all__ = [
     "Comparison",
     "Evaluation",
     "LoggedData",
+    "LoggingPolicy",
     "Plan",
     "Progress",
     "Provenance",
@@ -20,5 +22,6 @@ __all__ = [
     "compare",
     "evaluate",
     "load",
+    "logging_policy",
     "plan",
 ]

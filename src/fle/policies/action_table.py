@@ -7,11 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fle.data import Dataset
+from fle.data.validation import SUM_TOLERANCE
 from fle.errors import PolicyError, SettingsError
 
 Array = npt.NDArray[Any]
-
-SUM_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)

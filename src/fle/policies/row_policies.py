@@ -168,7 +168,8 @@ def settle(policy: Policy, data: Dataset, *, seed: int = 0) -> Settled:
     episodes = _whole_episodes(policy, data)
     generator = np.random.default_rng([seed, 2])
     initial = data.require_initial_observations()
-    following, unknown = _following_rows(data, episodes)
+    following, stands = following_rows(data)
+    unknown = np.flatnonzero(~stands & ~data.terminations)
     firsts, unstarted = _first_rows(data, episodes, initial)
     steps = None if data.steps is None else data.steps[unknown] + 1
     following[unknown] = _nearest_rows(data, data.next_observations[unknown], steps, generator)
@@ -201,12 +202,17 @@ def _whole_episodes(policy: LoggedPolicy, data: Dataset) -> Array:
     return data.episodes
 
 
-def _following_rows(data: Dataset, episodes: Array) -> tuple[Array, Array]:
-    """The row after each row, and the rows that go on but have none at their next observation."""
+def following_rows(data: Dataset) -> tuple[Array, Array]:
+    """The row after each row, and whether it is of the same episode, at the next observation."""
     following = np.minimum(np.arange(len(data)) + 1, len(data) - 1)
-    inside = np.append(episodes[1:] == episodes[:-1], False)
+    if data.episodes is None:
+        return following, np.zeros(len(data), dtype=bool)
     same = (data.next_observations == data.observations[following]).reshape(len(data), -1)
-    return following, np.flatnonzero(~(inside & same.all(axis=1)) & ~data.terminations)
+    stands = same.all(axis=1) & (data.episodes == data.episodes[following])
+    if data.steps is not None:
+        stands &= data.steps[following] == data.steps + 1
+    stands[-1] = False
+    return following, stands
 
 
 def _first_rows(data: Dataset, episodes: Array, initial: Array) -> tuple[Array, Array]:

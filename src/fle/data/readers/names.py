@@ -63,6 +63,8 @@ def find_roles(
             if found.columns:
                 vectors[role] = found
     policies = _probabilities(source, names, probability, notes)
+    if "propensity" in vectors:
+        vectors["propensity"] = _by_action(source, "propensity", vectors["propensity"], notes)
     _pair_all(source, vectors, policies, notes)
     columns = {role: vector.columns for role, vector in vectors.items()}
     for role, words in WORDS.items():
@@ -149,11 +151,18 @@ def _probabilities(
 ) -> dict[str, Vector]:
     if given is None:
         found = in_order(source, "probability", 0, _suffixes(names, "probability."), notes)
-        return {"probability": _by_action(source, found, notes)} if found.columns else {}
+        return (
+            {"probability": _by_action(source, "probability", found, notes)}
+            if found.columns
+            else {}
+        )
     policies = given if isinstance(given, Mapping) else {"probability": given}
-    return {
-        policy: _by_action(source, _match(source, "probability", pattern, names, notes), notes)
+    matched = {
+        policy: _match(source, "probability", pattern, names, notes)
         for policy, pattern in policies.items()
+    }
+    return {
+        policy: _by_action(source, "probability", found, notes) for policy, found in matched.items()
     }
 
 
@@ -172,7 +181,7 @@ def _pair_all(
         return
     first, *others = policies
     if "next_probability" in vectors:
-        following = _by_action(source, vectors["next_probability"], notes)
+        following = _by_action(source, "next_probability", vectors["next_probability"], notes)
         vectors["next_probability"] = _like_policy(
             source, (first, policies[first]), ("next_probability", following), notes
         )
@@ -191,7 +200,7 @@ def _like_policy(
     return paired(source, first, other, notes)
 
 
-def _by_action(source: str, found: Vector, notes: list[str]) -> Vector:
+def _by_action(source: str, role: str, found: Vector, notes: list[str]) -> Vector:
     """Columns that end in the code of an action, in the order of the codes."""
     columns = found.columns
     codes = [name.rpartition(".")[2].rpartition("_")[2] for name in columns]
@@ -200,12 +209,12 @@ def _by_action(source: str, found: Vector, notes: list[str]) -> Vector:
     place_of = {int(code): place for place, code in enumerate(codes)}
     if sorted(place_of) != list(range(len(columns))):
         raise DataError(
-            f"{source}: the probability columns end in {', '.join(codes)};"
+            f"{source}: the {role} columns end in {', '.join(codes)};"
             f" expected the actions 0 to {len(columns) - 1}, one column each"
         )
     ordered = tuple(columns[place_of[code]] for code in range(len(columns)))
     if ordered != columns:
-        notes.append(by_number("probability", ordered))
+        notes.append(by_number(role, ordered))
     return Vector(ordered, tuple((BY_ROLE, code) for code in range(len(columns))))
 
 

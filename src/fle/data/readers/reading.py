@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,7 @@ def read(
     truncated: str | None = None,
     next_observation: Names | None = None,
     weight: str | None = None,
+    propensity: Names | None = None,
     probability: Names | Mapping[str, Names] | None = None,
     number_of_actions: int | None = None,
 ) -> Dataset:
@@ -78,6 +80,9 @@ def read(
         episode, step, terminated, truncated: one column each. `step` only puts the rows of an
             episode in order; if the problem depends on time, use `with_steps()` of the result.
         weight: the column of row weights; none is looked for unless it is named here.
+        propensity: the column of the logged action's probability under the policy that logged it,
+            or its density if actions are continuous; or one column per action.
+            Default: `propensity`, or `propensity.*`.
         probability: columns with a target policy's probabilities at each row's observation, one
             column per action; or a mapping from names to such columns, for several policies.
             Default: `probability.*`. See `Dataset.recorded_probabilities`.
@@ -93,6 +98,7 @@ def read(
         "truncated": truncated,
         "next_observation": next_observation,
         "weight": weight,
+        "propensity": propensity,
         "probability": probability,
     }
     data = _read(source, mapped, number_of_actions)
@@ -156,9 +162,12 @@ def _read_table(
     roles = find_roles(source.name, source.names, mapped, mapped["probability"])
     columns = source.load(roles.all())
     recorded = _recorded(source.name, columns, roles)
-    count = _number_of_actions(source.name, recorded, number_of_actions)
+    propensities = _propensities(columns, roles)
     try:
-        return restored(assemble(_given(source, columns, roles, recorded, count)))
+        count = _number_of_actions(recorded, propensities, number_of_actions)
+        given = _given(source, columns, roles, recorded, count)
+        fields = {**given.fields, "propensities": propensities}
+        return restored(assemble(replace(given, fields=fields)))
     except DataError as error:
         raise DataError(_with_names(str(error), columns, roles)) from error
 
@@ -315,16 +324,30 @@ def _recorded(source: str, columns: Columns, roles: Roles) -> Recorded | None:
     )
 
 
-def _number_of_actions(source: str, recorded: Recorded | None, given: int | None) -> int | None:
-    if recorded is None:
-        return given
-    count = recorded.here.shape[2]
-    if given is not None and given != count:
-        raise DataError(
-            f"{source}: probability columns for {count} actions, but number_of_actions is {given};"
-            " expected one column per action"
-        )
-    return count
+def _propensities(columns: Columns, roles: Roles) -> Array | None:
+    """Of the policy that logged the data: (n, 1) for its actions, or (n, A) for all of them."""
+    names = roles.columns.get("propensity")
+    if names is None:
+        return None
+    number_ranges(columns, names)
+    return matrix(columns, names, np.float64)
+
+
+def _number_of_actions(
+    recorded: Recorded | None, propensities: Array | None, given: int | None
+) -> int | None:
+    """How many actions there are, where columns for each of them or the user say it."""
+    columns: dict[str, int] = {}
+    if recorded is not None:
+        columns["probability"] = recorded.here.shape[2]
+    if propensities is not None and propensities.shape[1] > 1:
+        columns["propensity"] = propensities.shape[1]
+    counts = [*columns.values(), *([] if given is None else [given])]
+    if len(set(counts)) > 1:
+        said = [f"{what} columns for {count} actions" for what, count in columns.items()]
+        said += [] if given is None else [f"number_of_actions is {given}"]
+        raise DataError(f"{', but '.join(said)}; expected one column per action")
+    return counts[0] if counts else None
 
 
 def _with_names(message: str, columns: Columns, roles: Roles) -> str:
