@@ -11,10 +11,11 @@ import numpy as np
 
 from fle.data import Dataset
 from fle.errors import CoverageError, FLEWarning, SettingsError
+from fle.fitting.behaviour import logging_policy
 from fle.fitting.checkpoints import Resume
 from fle.fitting.encoding import Encoder
 from fle.fitting.evaluation import Evaluation, LoggedData, Provenance, current_versions
-from fle.fitting.following import Trail
+from fle.fitting.following import Trail, linked_rows
 from fle.fitting.loop import Keeper, Loop, NothingKept
 from fle.fitting.problem import (
     Problem,
@@ -29,12 +30,16 @@ from fle.fitting.remarks import data_remarks, ends_at
 from fle.fitting.runs import begin_run
 from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness
 from fle.models.specs import ModelSpec, as_plain, family
-from fle.policies import Policy, TabulatedPolicy, settle, tabulated
+from fle.policies import ActionTable, Policy, TabulatedPolicy, settle, tabulated
+from fle.policies.answers import by_action
 from fle.recipe import ONE_FIT, Recipe, Resolved, resolve, usual
 
 # Below this many rows the networks of an autoregressive model have too little to learn from.
 ROWS_FOR_AUTOREGRESSION = 5_000
 ROW_USES = ("all", "step", "split")
+# Fewer rows tell too little of what was logged with which probability; more actions take too much
+# memory.
+ROWS_FOR_COUPLING, MOST_COUPLED = 10_000, 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +59,7 @@ class Plan:
     model: ModelSpec
     recipe: Resolved
     encoder: Encoder
+    following: ActionTable
     trail: Trail
     stages: tuple[Stage, ...]
     initial_inputs: np.ndarray
@@ -108,7 +114,7 @@ class Plan:
             spec=self.model,
             recipe=self.recipe,
             encoder=self.encoder,
-            rows=self.encoder.rows(self.data, self.target.following, self.trail),
+            rows=self.encoder.rows(self.data, self.following, self.trail),
             trail=self.trail,
             weights=self.data.weights,
             stages=self.stages,
@@ -306,6 +312,7 @@ class Decisions(NamedTuple):
     model: ModelSpec
     recipe: Resolved
     encoder: Encoder
+    table: ActionTable
     trail: Trail
     notes: tuple[str, ...]
 
@@ -327,7 +334,8 @@ def _decide(
     gamma, horizon, use, stages = question
     encoder = Encoder.standardising(data) if spec.standardised else Encoder.raw(data)
     trace = _possible_trace(spec, asked, question, notes)
-    trail = Trail.of(data, target.following, encoder.rewards(data), gamma, trace)
+    table, logging = _coupled(data, target, trace, notes)
+    trail = Trail.of(data, table, encoder.rewards(data), gamma, trace, logging)
     number, why = chosen_stages(stages, horizon, data, gamma, trail)
     problem = Problem(gamma, horizon, use, number)
     recipe = replace(resolve(asked, _usual_recipe(problem, data, spec)), trace=trace)
@@ -337,7 +345,7 @@ def _decide(
         notes.append(f"batch size {len(data)}: all rows there are")
     if horizon is not None and gamma < 1:
         notes.append(f"returns are discounted by {gamma:g} and end after {horizon} steps")
-    return Decisions(problem, data, spec, recipe, encoder, trail, tuple(notes))
+    return Decisions(problem, data, spec, recipe, encoder, table, trail, tuple(notes))
 
 
 def _possible_trace(spec: ModelSpec, asked: Recipe, question: Question, notes: list[str]) -> float:
@@ -358,10 +366,31 @@ def _possible_trace(spec: ModelSpec, asked: Recipe, question: Question, notes: l
     return 0.0
 
 
+def _coupled(
+    data: Dataset, target: TabulatedPolicy, trace: float, notes: list[str]
+) -> tuple[ActionTable, np.ndarray | None]:
+    """The policy's next actions, and how probable each was to be logged, if that can be told.
+
+    What the log did is then followed more often than by chance; see `Trail.of`.
+    """
+    actions, alone = data.number_of_actions, (target.following, None)
+    if trace == 0 or actions is None or actions > MOST_COUPLED or target.coverage is None:
+        return alone
+    told = data.propensities is not None or data.number_of_observations is not None
+    if not linked_rows(data).any() or not (told or len(data) >= ROWS_FOR_COUPLING):
+        return alone
+    logging = logging_policy(data)
+    notes.append(logging.in_words())
+    if logging.next_probabilities is None or not logging.calibrated:
+        return alone
+    policy = by_action(target.following.actions, target.following.probabilities, actions)
+    return ActionTable.of_probabilities(policy), logging.next_probabilities
+
+
 def _plan_of(
     decisions: Decisions, target: TabulatedPolicy, logged: LoggedData, provenance: Provenance
 ) -> Plan:
-    problem, data, spec, recipe, encoder, trail, notes = decisions
+    problem, data, spec, recipe, encoder, table, trail, notes = decisions
     remarks = data_remarks(data, encoder, problem.horizon, problem.rows)
     generator = Randomness(provenance.seed, Purpose.PLAN).generator
     stages = stages_of(problem, data, recipe, generator)
@@ -373,6 +402,7 @@ def _plan_of(
         model=spec,
         recipe=recipe,
         encoder=encoder,
+        following=table,
         trail=trail,
         stages=stages,
         initial_inputs=inputs,

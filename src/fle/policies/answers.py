@@ -188,7 +188,7 @@ def coverage(data: Dataset, following: ActionTable, initial: ActionTable) -> Cov
     # In random order, so that ties between equally near rows favour none.
     rows = np.random.default_rng(0).permutation(shown)[:most_rows]
     if data.discrete_actions:
-        policy = _by_action(actions, probabilities, data.number_of_actions or 1)
+        policy = by_action(actions, probabilities, data.number_of_actions or 1)
         unseen, efficiency = _discrete(data, rows, observations, policy)
     else:
         unseen, efficiency = _continuous(data, rows, observations, actions, probabilities)
@@ -237,8 +237,8 @@ def _queries(
     return first, second, np.concatenate([part[2] for part in parts])
 
 
-def _by_action(actions: np.ndarray, probabilities: np.ndarray, count: int) -> np.ndarray:
-    """(q, A) probabilities from any candidates."""
+def by_action(actions: np.ndarray, probabilities: np.ndarray, count: int) -> np.ndarray:
+    """(q, A) probabilities of all actions from those of any candidates."""
     result = np.zeros((len(actions), count))
     np.add.at(result, (np.arange(len(actions))[:, None], actions), probabilities)
     return result
