@@ -15,7 +15,13 @@ from fle.fitting.behaviour import logging_policy
 from fle.fitting.checkpoints import Resume
 from fle.fitting.encoding import Encoder
 from fle.fitting.evaluation import Evaluation, LoggedData, Provenance, current_versions
-from fle.fitting.following import Trail, linked_rows
+from fle.fitting.following import (
+    Coupling,
+    Trail,
+    discrete_coupling,
+    linked_rows,
+    normal_coupling,
+)
 from fle.fitting.loop import Keeper, Loop, NothingKept
 from fle.fitting.problem import (
     Problem,
@@ -40,6 +46,9 @@ ROW_USES = ("all", "step", "split")
 # Fewer rows tell too little of what was logged with which probability; more actions take too much
 # memory.
 ROWS_FOR_COUPLING, MOST_COUPLED = 10_000, 32
+# An error of propensities comes back at every step of an episode: one beyond this many times what
+# chance alone makes of a perfect model is not risked.
+BEYOND_CHANCE = 1.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -334,8 +343,8 @@ def _decide(
     gamma, horizon, use, stages = question
     encoder = Encoder.standardising(data) if spec.standardised else Encoder.raw(data)
     trace = _possible_trace(spec, asked, question, notes)
-    table, logging = _coupled(data, target, trace, notes)
-    trail = Trail.of(data, table, encoder.rewards(data), gamma, trace, logging)
+    table, coupling = _coupled(data, target, trace, notes)
+    trail = Trail.of(data, table, encoder.rewards(data), gamma, trace, coupling)
     number, why = chosen_stages(stages, horizon, data, gamma, trail)
     problem = Problem(gamma, horizon, use, number)
     recipe = replace(resolve(asked, _usual_recipe(problem, data, spec)), trace=trace)
@@ -368,23 +377,29 @@ def _possible_trace(spec: ModelSpec, asked: Recipe, question: Question, notes: l
 
 def _coupled(
     data: Dataset, target: TabulatedPolicy, trace: float, notes: list[str]
-) -> tuple[ActionTable, np.ndarray | None]:
-    """The policy's next actions, and how probable each was to be logged, if that can be told.
-
-    What the log did is then followed more often than by chance; see `Trail.of`.
-    """
-    actions, alone = data.number_of_actions, (target.following, None)
-    if trace == 0 or actions is None or actions > MOST_COUPLED or target.coverage is None:
-        return alone
+) -> tuple[ActionTable, Coupling | None]:
+    """The policy's next actions, and their coupling with what was logged, if that can be told."""
+    table, actions = target.following, data.number_of_actions
     told = data.propensities is not None or data.number_of_observations is not None
-    if not linked_rows(data).any() or not (told or len(data) >= ROWS_FOR_COUPLING):
-        return alone
+    possible = table.normal is not None if actions is None else actions <= MOST_COUPLED
+    enough = (told and actions is not None) or len(data) >= ROWS_FOR_COUPLING
+    if trace == 0 or target.coverage is None or not possible or not enough:
+        return table, None
+    if not linked_rows(data).any():
+        return table, None
     logging = logging_policy(data)
     notes.append(logging.in_words())
-    if logging.next_probabilities is None or not logging.calibrated:
-        return alone
-    policy = by_action(target.following.actions, target.following.probabilities, actions)
-    return ActionTable.of_probabilities(policy), logging.next_probabilities
+    by_chance = logging.calibration.error <= BEYOND_CHANCE * logging.calibration.floor
+    if not (logging.known or (logging.calibrated and by_chance)):
+        notes.append(
+            "not good enough to couple it with the policy: actions must agree by themselves"
+        )
+        return table, None
+    if actions is None:
+        return table, normal_coupling(data, table, logging.next_densities)
+    policy = by_action(table.actions, table.probabilities, actions)
+    following = ActionTable.of_probabilities(policy)
+    return following, discrete_coupling(data, policy, np.asarray(logging.next_probabilities))
 
 
 def _plan_of(

@@ -136,7 +136,7 @@ class Normal(FunctionPolicy):
         """Equally probable draws; mean and std are asked for once, however many are drawn."""
         mean, std = question.space.mean_and_std(question.answers(self._mean_and_std))
         noise = question.generator.standard_normal((len(mean), question.draws, mean.shape[1]))
-        return ActionTable.of_draws(mean[:, None] + std[:, None] * noise)
+        return ActionTable.of_draws(mean[:, None] + std[:, None] * noise, (mean, std))
 
     def _mean_and_std(self, batch: Array) -> Array:
         """(n, 2, k)."""
