@@ -14,6 +14,7 @@ ROOT = Path(fle.__file__).parent
 ALLOWED = {
     "errors": set(),
     "files": {"errors"},
+    "manifests": {"errors", "files"},
     "recipe": {"errors"},
     "data": {"errors", "files"},
     "policies": {"errors", "data"},
@@ -21,9 +22,18 @@ ALLOWED = {
     "returns": {"errors"},
     "tasks": {"errors"},
     "examples": {"errors"},
-    "fitting": {"errors", "files", "recipe", "data", "policies", "models", "returns"},
-    "trust": {"errors", "files", "recipe", "data", "policies", "models", "returns", "fitting"},
+    "fitting": {
+        "errors",
+        "files",
+        "manifests",
+        "recipe",
+        "data",
+        "policies",
+        "models",
+        "returns",
+    },
 }
+ALLOWED["trust"] = ALLOWED["fitting"] | {"fitting"}
 # May import what fitting may, and what comes after it.
 ALLOWED["report"] = ALLOWED["trust"] | {"trust"}
 # A method may hand its object on to a later part, which it imports when it is called.

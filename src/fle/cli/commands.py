@@ -123,10 +123,16 @@ ANYWAY = Option("anyway", "give numbers although the data hardly covers the poli
 WEIGHTS = Option(
     "weights", "for several rewards: their weights in a sum, as 1,0.5", "value", weights
 )
+SIGN_KEY = Option(
+    "sign_key",
+    "a file with a key that signs the run, or checks its signature; not for --config",
+    metavar="FILE",
+)
 RUN_FILES = (
     Option("out", "run directory; a run that was stopped goes on there", metavar="RUN"),
     Option("resume", "from which checkpoint", choices=("latest", "previous"), default="latest"),
     Option("no_copy", "keep no copy of the data in the run directory", "switch"),
+    SIGN_KEY,
 )
 JSON = Option("json", "print one JSON document and nothing else", "switch")
 CONFIG = Option("config", "a TOML file with any of these options", metavar="FILE")
@@ -243,6 +249,7 @@ REPORT = Command(
                 Option("run", "a run directory", "files", metavar="RUN", required=True),
                 Option("out", "the file (default: RUN/report.html)", metavar="FILE"),
                 Option("title", "title of the page", metavar="TEXT"),
+                SIGN_KEY,
             ),
         ),
         ("output", (JSON, CONFIG)),

@@ -100,7 +100,7 @@ def _write(
     command = spoken_command(COMPARE, options)
     for name, evaluation in comparison.evaluations.items():
         context = Context(f"Return of {Path(name).name}", command, tuple(messages.warnings))
-        write_run_files(folders[name], evaluation, context, messages, None)
+        write_run_files(folders[name], evaluation, context, messages, None, options.sign_key)
     write_config(out, COMPARE, options)
     write_atomically(out / COMPARISON, (json_text(document) + "\n").encode("utf-8"))
     page = draw_comparison(comparison, out / COMPARISON_PAGE, options.by, messages)

@@ -83,7 +83,9 @@ def _shown(
             tuple(messages.warnings),
             None if truth is None else truth.example,
         )
-        report = write_run_files(Path(options.out), evaluation, context, messages, true)
+        report = write_run_files(
+            Path(options.out), evaluation, context, messages, true, options.sign_key
+        )
     document |= distances
     document |= {"run": options.out, "report": None if report is None else str(report)}
     heading = [

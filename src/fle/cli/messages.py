@@ -53,6 +53,7 @@ ARGUMENTS = (
     "anyway",
     "out",
     "resume",
+    "sign_key",
 )
 # Options whose name is not the argument's.
 OTHER_NAMES = {

@@ -24,6 +24,7 @@ from fle.fitting.encoding import Encoder, Fitted
 from fle.fitting.measurement import StageRecord
 from fle.fitting.problem import Problem
 from fle.fitting.sampling import SAMPLE_BLOCK, draw_block
+from fle.manifests import Key, require_form
 from fle.models.law import Law
 from fle.models.specs import ModelSpec
 from fle.policies.answers import Coverage
@@ -94,11 +95,14 @@ class Evaluation:
         weights = np.full(len(inputs), 1 / len(inputs))
         return self._distribution(self._fit_of(step), inputs, weights)
 
-    def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write all of it to a run directory, from which `fle.load` gives it back."""
+    def save(self, directory: str | os.PathLike[str], *, key: Key | None = None) -> None:
+        """Write all of it to a run directory, from which `fle.load` gives it back.
+
+        key: signs it, by HMAC-SHA256: bytes, or the path of a file with them.
+        """
         from fle.fitting.runs import save
 
-        save(self, directory)
+        save(self, directory, key)
 
     def report(
         self,
@@ -264,16 +268,12 @@ class Provenance:
     @classmethod
     def from_plain(cls, plain: dict[str, Any], source: str) -> Self:
         """From the content of `run.json`."""
-        if plain.get("format") != FORMAT:
-            raise FLEError(
-                f"{source}: expected format {FORMAT}, found {plain.get('format')!r}. Use the "
-                "version of fle that wrote it."
-            )
-        names = [field.name for field in dataclasses.fields(cls)]
-        missing = [name for name in names if name not in plain]
-        if missing:
-            raise FLEError(f"{source} is damaged: it lacks {', '.join(missing)}.")
-        return cls(**{name: plain[name] for name in names})
+        require_format(plain, source)
+        values = {name: value for name, value in plain.items() if name != "format"}
+        require_form(values, cls, source)
+        if values["seed"] < 0:
+            raise FLEError(f"{source} is damaged: seed: expected at least 0, got {values['seed']}.")
+        return cls(**values)
 
     @property
     def identity(self) -> str:
@@ -292,6 +292,15 @@ class Provenance:
                 if here != there:
                     lines.append(f"{key.removeprefix('settings.')} ({_short(here, there)})")
         return lines
+
+
+def require_format(plain: dict[str, Any], source: str) -> None:
+    """Refuse a file of another version, whose fields may mean something else."""
+    if plain.get("format") != FORMAT:
+        raise FLEError(
+            f"{source}: expected format {FORMAT}, found {str(plain.get('format'))[:20]}. Use the "
+            "version of fle that wrote it."
+        )
 
 
 def current_versions() -> dict[str, str]:
