@@ -139,9 +139,11 @@ def _pandas_source(frame: Any) -> Source:
     if len(frame) == 0:
         raise DataError(f"{source} is empty: it has columns but no row; expected rows")
 
+    place_of = {name: place for place, name in enumerate(names)}
+
     def load(wanted: Sequence[str]) -> Columns:
         blocks = {
-            name: _pandas_blocks(source, name, frame.iloc[:, names.index(name)]) for name in wanted
+            name: _pandas_blocks(source, name, frame.iloc[:, place_of[name]]) for name in wanted
         }
         return Columns((Part(source, len(frame)),), blocks)
 
@@ -179,11 +181,11 @@ def _require_one_schema(schemas: Sequence[tuple[str, Any]]) -> None:
 
 def _top_level(schema: Any, names: Sequence[str]) -> list[str]:
     """The stored columns that hold `names`, some of which may be fields of a struct."""
-    return [
-        name
-        for name in schema.names
-        if any(wanted == name or wanted.startswith(f"{name}.") for wanted in names)
-    ]
+    # Every beginning of a wanted name that a dot ends: a.b.c may lie in a or in a.b.
+    beginnings = set(names)
+    for name in names:
+        beginnings.update(name[:place] for place, letter in enumerate(name) if letter == ".")
+    return [name for name in schema.names if name in beginnings]
 
 
 def _leaf_names(schema: Any) -> list[str]:

@@ -1,5 +1,6 @@
 """Named columns on their way from a file to matrices, and where each row came from."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -74,13 +75,11 @@ def cell(source: str, column: str, row: int) -> str:
 
 def require_distinct(source: str, names: Sequence[str]) -> None:
     """Refuse a table in which one name stands for two columns."""
-    twice = (
-        [name for name in names if names.count(name) > 1] if len(set(names)) < len(names) else []
-    )
-    if twice:
+    name, times = next(iter(Counter(names).most_common(1)), ("", 0))
+    if times > 1:
         raise DataError(
-            f"{source}: column {twice[0]!r} appears {names.count(twice[0])} times;"
-            " expected each name once: rename or drop one"
+            f"{source}: column {name!r} appears {times} times; expected each name once: rename or"
+            " drop one"
         )
 
 
