@@ -1,7 +1,6 @@
 """Warnings about the data that an evaluation carries."""
 
 import dataclasses
-import warnings
 
 import numpy as np
 import pytest
@@ -53,12 +52,6 @@ def episodes_of(length: int, **changes: object) -> dict[str, object]:
 POINT_MASS = "reward is 1 in every row: its return is a point mass"
 
 
-def remarks_on(data: fle.Dataset, **settings: object) -> tuple[str, ...]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", fle.FLEWarning)
-        return fle.plan(data, np.ones(1), **settings).warnings
-
-
 def unequal() -> np.ndarray:
     """Ends of episodes of 1, 2, ..., 19 steps."""
     ends = np.zeros(190, bool)
@@ -66,6 +59,7 @@ def unequal() -> np.ndarray:
     return ends
 
 
+@pytest.mark.filterwarnings("ignore::fle.errors.FLEWarning")
 @pytest.mark.parametrize(
     ("changes", "settings", "is_one"),
     [
@@ -91,7 +85,8 @@ def test_a_point_mass_is_announced_only_where_the_return_is_one(changes, setting
         **changes,
     }
     data = fle.Dataset(**{name: value for name, value in columns.items() if value is not None})
-    announced = any(POINT_MASS in remark for remark in remarks_on(data, **settings))
+    remarks = fle.plan(data, np.ones(1), **settings).warnings
+    announced = any(POINT_MASS in remark for remark in remarks)
     assert announced == is_one
 
 
