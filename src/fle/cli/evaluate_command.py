@@ -55,7 +55,7 @@ def carry_out(options: argparse.Namespace, messages: Messages, truth: Truth | No
         why = f"no estimate for {options.policy}: {plan.withheld}"
         return Outcome((why, WAY_OUT), {**document, "returns": None}, NO_ESTIMATE)
     out = None if options.out is None else Path(options.out)
-    with settings_kept(out, EVALUATE, options, data):
+    with settings_kept(out, EVALUATE, options, data, [] if out is None else [out]):
         evaluation = plan.carry_out(anyway=options.anyway, out=out, resume=options.resume)
     return _shown(evaluation, plan, document, options, messages, truth)
 

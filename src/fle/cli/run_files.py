@@ -3,7 +3,7 @@
 import argparse
 import dataclasses
 import shlex
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -50,9 +50,13 @@ def write_config(folder: Path, command: Command, options: argparse.Namespace) ->
 
 @contextmanager
 def settings_kept(
-    folder: Path | None, command: Command, options: argparse.Namespace, data: Dataset
+    folder: Path | None,
+    command: Command,
+    options: argparse.Namespace,
+    data: Dataset,
+    runs: Sequence[Path],
 ) -> Iterator[None]:
-    """Around a fit: its options and a copy of its data are in its folder.
+    """Around the fits of some runs: their options and a copy of their data are in the folder.
 
     They are written first, so that a run that is killed is all there. Where something was begun
     already, which may have other settings, the fit has to accept it first.
@@ -62,8 +66,9 @@ def settings_kept(
         return
     from fle.fitting.runs import RUN, require_key
 
-    require_key(folder, options.sign_key)
-    new = not (folder / RUN).exists()
+    for run in runs:
+        require_key(run, options.sign_key)
+    new = not any((run / RUN).exists() for run in runs)
     if not new:
         yield
     write_config(folder, command, options)
