@@ -9,6 +9,7 @@ from fle.cli.options import (
     name_and_value,
     risk_measure,
     seconds,
+    size,
     weights,
     whole,
 )
@@ -82,6 +83,13 @@ POLICY_SETTINGS = (
         "policy_output", "what the ONNX outputs are, such as logits=output_0", metavar="ROLE=NAME"
     ),
     Option("policy_timeout", "how long it may take in total", "value", seconds, "SECONDS"),
+    Option(
+        "policy_memory",
+        "how much memory its process may take, as 512M or 4G (default: 4G)",
+        "value",
+        size,
+        "SIZE",
+    ),
     Option(
         "allow_code",
         "let module:function import and run Python code; not for --config",

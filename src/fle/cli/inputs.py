@@ -25,6 +25,8 @@ SWITCH = "FLE_COMPILATION_CACHE"
 MOST_BYTES = 512 * 2**20
 # Quicker compilations are not worth a file.
 LEAST_SECONDS = 0.3
+# Bytes for a policy from a file, unless said otherwise.
+POLICY_MEMORY: int | None = 4 * 2**30
 COLUMNS = "columns"
 # What `fle.data.read` calls probabilities that have no other name.
 UNNAMED = "probability"
@@ -73,6 +75,7 @@ def named_policy(text: str, data: Dataset, options: argparse.Namespace) -> Polic
         output=options.policy_output,
         allow_code=options.allow_code,
         timeout=options.policy_timeout or TIMEOUT_SECONDS,
+        memory=options.policy_memory or POLICY_MEMORY,
     )
 
 

@@ -39,6 +39,7 @@ ARGUMENTS = (
     "input",
     "output",
     "timeout",
+    "memory",
     "allow_code",
     "action_draws",
     "draws",
@@ -58,6 +59,7 @@ ARGUMENTS = (
 # Options whose name is not the argument's.
 OTHER_NAMES = {
     "timeout": "policy_timeout",
+    "memory": "policy_memory",
     "input": "policy_input",
     "output": "policy_output",
     "draws": "action_draws",
