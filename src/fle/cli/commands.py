@@ -142,6 +142,13 @@ RUN_FILES = (
     Option("no_copy", "keep no copy of the data in the run directory", "switch"),
     SIGN_KEY,
 )
+MEMORY = Option(
+    "memory",
+    "ceiling, as 4G: what would take more is refused before it begins (default: what is left)",
+    "value",
+    size,
+    "SIZE",
+)
 JSON = Option("json", "print one JSON document and nothing else", "switch")
 CONFIG = Option("config", "a TOML file with any of these options", metavar="FILE")
 
@@ -157,7 +164,7 @@ CHECK = Command(
     (
         ("data", (DATA, *COLUMNS)),
         ("policy", (Option("policy", POLICY_HELP, metavar="P"), *POLICY_SETTINGS)),
-        ("output", (JSON, CONFIG)),
+        ("output", (MEMORY, JSON, CONFIG)),
     ),
 )
 EVALUATE = Command(
@@ -189,6 +196,7 @@ EVALUATE = Command(
                 WEIGHTS,
                 ANYWAY,
                 Option("plan", "print what would be done, and train nothing", "switch"),
+                MEMORY,
                 JSON,
                 CONFIG,
             ),
@@ -236,6 +244,7 @@ COMPARE = Command(
                 *RUN_FILES,
                 WEIGHTS,
                 ANYWAY,
+                MEMORY,
                 JSON,
                 CONFIG,
             ),
@@ -260,7 +269,7 @@ REPORT = Command(
                 SIGN_KEY,
             ),
         ),
-        ("output", (JSON, CONFIG)),
+        ("output", (MEMORY, JSON, CONFIG)),
     ),
 )
 DEMO = Command(
@@ -280,7 +289,7 @@ DEMO = Command(
             ),
         ),
         ("fit", FIT),
-        ("output", (JSON, CONFIG)),
+        ("output", (MEMORY, JSON, CONFIG)),
     ),
 )
 COMPLETION = Command(

@@ -54,6 +54,7 @@ def carry_out(options: argparse.Namespace, messages: Messages, truth: Truth | No
     if refused:
         why = f"no estimate for {options.policy}: {plan.withheld}"
         return Outcome((why, WAY_OUT), {**document, "returns": None}, NO_ESTIMATE)
+    plan.cost.require_memory()
     out = None if options.out is None else Path(options.out)
     with settings_kept(out, EVALUATE, options, data, [] if out is None else [out]):
         evaluation = plan.carry_out(anyway=options.anyway, out=out, resume=options.resume)

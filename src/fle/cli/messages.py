@@ -40,6 +40,7 @@ ARGUMENTS = (
     "output",
     "timeout",
     "memory",
+    "memory_ceiling",
     "allow_code",
     "action_draws",
     "draws",
@@ -60,6 +61,7 @@ ARGUMENTS = (
 OTHER_NAMES = {
     "timeout": "policy_timeout",
     "memory": "policy_memory",
+    "memory_ceiling": "memory",
     "input": "policy_input",
     "output": "policy_output",
     "draws": "action_draws",

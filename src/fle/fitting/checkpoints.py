@@ -15,6 +15,7 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
+from fle.data.passes import require_memory
 from fle.errors import FLEError
 from fle.files import (
     make_directory,
@@ -188,6 +189,8 @@ def read_tensors(path: Path) -> TensorFile:
     """Arrays and facts, after the hash was compared."""
     require_plain_file(path)
     try:
+        # As bytes, as arrays, and as parameters.
+        require_memory(3 * path.stat().st_size, str(path), 1)
         content = path.read_bytes()
     except OSError as error:
         raise FLEError(f"{path} cannot be read: {error.strerror}.") from error

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fle.data.passes import Array
+from fle.data.passes import Array, require_memory
 from fle.data.readers.columns import Columns, Part, Source
 from fle.data.readers.formats import optional_package, reading
 from fle.data.validation import numeric_array
@@ -32,6 +32,8 @@ def npz_source(paths: Sequence[Path]) -> Source:
     path = paths[0]
     with reading(path, "npz"), _open_npz(path) as archive:
         names = tuple(archive.files)
+        unpacked = sum(entry.file_size for entry in archive.zip.infolist())
+        require_memory(unpacked, str(path), unpacked // 8)
 
     def get(name: str) -> Array:
         try:
@@ -147,6 +149,7 @@ def read_dataset(source: str, group: Any, name: str) -> Array:
             f"{source}: {name!r} is not an array; expected its numbers in this file: copy them in"
         )
     _require_stored(source, name, item)
+    require_memory(item.nbytes, f"{source}: {name!r}", len(item) if item.ndim else 1)
     return item[()]
 
 

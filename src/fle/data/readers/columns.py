@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -60,12 +60,23 @@ class Columns:
 
 @dataclass(frozen=True)
 class Source:
-    """Something with named columns, of which only the needed ones are loaded."""
+    """Something with named columns, of which only the needed ones are loaded.
+
+    size: how large they will be; None for what is in memory already.
+    """
 
     name: str
     names: tuple[str, ...]
     load: Callable[[Sequence[str]], Columns]
     initial_observations: Any | None = None
+    size: Callable[[Sequence[str]], "Size"] | None = None
+
+
+class Size(NamedTuple):
+    """What columns will be in memory, as far as a file tells before it is read."""
+
+    rows: int
+    bytes: int
 
 
 def cell(source: str, column: str, row: int) -> str:

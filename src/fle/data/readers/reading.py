@@ -9,7 +9,7 @@ import numpy as np
 
 from fle.data.assembly import Given, Recorded, assemble
 from fle.data.dataset import Dataset, emit_warnings, restored
-from fle.data.passes import Array
+from fle.data.passes import Array, require_memory
 from fle.data.readers.arrays import hdf5_source, mapping_source, npz_source
 from fle.data.readers.arrow_tables import arrow_source, csv_source, frame_source, parquet_source
 from fle.data.readers.cache import is_cache, read_cache
@@ -36,6 +36,8 @@ from fle.data.schema import COLUMN_OF, WORDS
 from fle.data.validation import episode_array, numeric_array, step_array
 from fle.errors import DataError, SettingsError
 
+# What reading takes at its peak, as a multiple of its columns (`tests/data/test_memory.py`).
+READING = 4.0
 # What opens the files of each format that holds a table.
 OPENED_BY = {
     "parquet": parquet_source,
@@ -154,6 +156,9 @@ def _read_table(
 ) -> Dataset:
     """Load, check and complete the columns; errors name the file."""
     roles = find_roles(source.name, source.names, mapped, mapped["probability"])
+    if source.size is not None:
+        rows, size = source.size(roles.all())
+        require_memory(READING * size, source.name, rows)
     columns = source.load(roles.all())
     recorded = _recorded(source.name, columns, roles)
     count = _number_of_actions(source.name, recorded, number_of_actions)
