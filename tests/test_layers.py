@@ -17,7 +17,7 @@ ALLOWED = {
     "manifests": {"errors", "files"},
     "recipe": {"errors"},
     "data": {"errors", "files"},
-    "policies": {"errors", "data"},
+    "policies": {"errors", "files", "manifests", "data"},
     "models": {"errors", "recipe"},
     "returns": {"errors"},
     "tasks": {"errors"},

@@ -43,6 +43,8 @@ class Dataset(Record):
     - `steps`: (n,) integers from 0. Giving them declares a time-dependent problem, where each row
       is used only at its own step. Without `episodes`, rows are independent transitions.
     - `weights`: (n,) non-negative row weights.
+    - `observation_names`, `action_names`: of the columns of vectors. A policy with names, and later
+      questions with names, must have the same in the same order.
     - `initial_observations`: (m, p) or (m,). If left out, the episode starts, or rows at step 0.
 
     Afterwards `episodes` are numbered by first appearance, and `source_rows` says which of the
@@ -66,6 +68,8 @@ class Dataset(Record):
         initial_observations: npt.ArrayLike | None = None,
         number_of_actions: int | None = None,
         reward_names: Sequence[str] | None = None,
+        observation_names: Sequence[str] | None = None,
+        action_names: Sequence[str] | None = None,
     ) -> None:
         fields = {
             "observations": observations,
@@ -79,7 +83,13 @@ class Dataset(Record):
             "weights": weights,
             "initial_observations": initial_observations,
         }
-        given = Given(fields=fields, number_of_actions=number_of_actions, reward_names=reward_names)
+        given = Given(
+            fields=fields,
+            number_of_actions=number_of_actions,
+            reward_names=reward_names,
+            observation_names=observation_names,
+            action_names=action_names,
+        )
         super().__init__(**assemble(given))
         emit_warnings(self, stacklevel=2)
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from jaxtyping import Array, Float
 
 from fle.data import Dataset
+from fle.data.readers.reading import unnamed
 from fle.errors import DataError, FLEError, SettingsError
 from fle.files import plain_json
 from fle.fitting.encoding import Encoder, Fitted
@@ -88,7 +89,8 @@ class Evaluation:
         """The distribution of the return that follows one observation and action.
 
         A batch of observations and actions gives the equal mixture of their distributions. With a
-        finite horizon, `step` (counting from 0) says when they occur.
+        finite horizon, `step` (counting from 0) says when they occur. A frame or a mapping must
+        have the columns of the data, by name and in order.
         """
         observations, actions = self._batch(observation, action)
         inputs = self.encoder.inputs(observations, actions)
@@ -135,6 +137,9 @@ class Evaluation:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Both with a leading axis, checked against the sizes of the data."""
         sizes = self.encoder.sizes
+        logged = self.logged
+        observation = unnamed("observation", observation, logged.observation_names)
+        action = unnamed("action", action, logged.action_names)
         observations = _rows_of(
             "observation", observation, sizes.observation, sizes.discrete_observations
         )
@@ -321,6 +326,7 @@ class LoggedData:
         cut as the evaluated returns are; None where whole episodes are not known.
     complete: (episodes,), whether an episode's return is whole: it ended, or reached the horizon.
         The others lack what came after they were cut off.
+    observation_names, action_names: of the columns, where the data has any.
     """
 
     rows: int
@@ -328,6 +334,8 @@ class LoggedData:
     summary: str
     returns: np.ndarray | None
     complete: np.ndarray | None
+    observation_names: tuple[str, ...] = ()
+    action_names: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, data: Dataset, gamma: float, horizon: int | None) -> Self:
@@ -335,7 +343,15 @@ class LoggedData:
         returns, complete = None, None
         if data.episodes is not None and data.whole_episodes:
             returns, complete = data.observed_returns(gamma, horizon)
-        return cls(len(data), data.number_of_episodes, data.summary(), returns, complete)
+        return cls(
+            len(data),
+            data.number_of_episodes,
+            data.summary(),
+            returns,
+            complete,
+            data.observation_names,
+            data.action_names,
+        )
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:

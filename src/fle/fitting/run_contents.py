@@ -39,7 +39,7 @@ MODEL = "model.safetensors"
 SAMPLES = "samples.parquet"
 RESULT = "result.json"
 # What `result.json` holds, by name.
-FORM = {
+FORM: dict[str, Any] = {
     "format": int,
     "run": str,
     "problem": Problem,
@@ -51,7 +51,13 @@ FORM = {
     "notes": list[str],
     "warnings": list[str],
     "records": list[RECORD],  # type: ignore[valid-type]
-    "logged": {"rows": int, "episodes": int | None, "summary": str},
+    "logged": {
+        "rows": int,
+        "episodes": int | None,
+        "summary": str,
+        "observation_names": list[str],
+        "action_names": list[str],
+    },
     "coverage": Coverage | None,
 }
 # No hyperparameter that somebody would choose is larger: a stranger's may be, to fill the memory.
@@ -133,7 +139,7 @@ def _facts(evaluation: Evaluation, run: str) -> dict[str, Any]:
         "notes": list(evaluation.notes),
         "warnings": list(evaluation.warnings),
         "records": [record_as_plain(record) for record in evaluation.records],
-        "logged": {"rows": logged.rows, "episodes": logged.episodes, "summary": logged.summary},
+        "logged": {name: _plain(getattr(logged, name)) for name in FORM["logged"]},
         "coverage": None
         if evaluation.coverage is None
         else dataclasses.asdict(evaluation.coverage),
@@ -170,7 +176,9 @@ def _evaluation(
         initial_inputs=arrays["initial/inputs"],
         initial_weights=arrays["initial/weights"],
         logged=LoggedData(
-            **facts["logged"], returns=observed.get("returns"), complete=observed.get("complete")
+            **{name: _frozen(value) for name, value in facts["logged"].items()},
+            returns=observed.get("returns"),
+            complete=observed.get("complete"),
         ),
         coverage=_coverage(facts["coverage"]),
         provenance=provenance,
@@ -247,6 +255,14 @@ def _blank(
                 f"{source}: {spec} is larger than what the file holds, {stored:,} numbers a fit."
             )
     return blank_fit(spec, recipe, sizes, seed)
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _coverage(plain: dict[str, Any] | None) -> Coverage | None:
