@@ -1,11 +1,14 @@
 """What a user should know about the data before trusting a number: warnings, with figures."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fle.data import Dataset
 from fle.data.episodes import ends_episode
 from fle.data.passes import centre_and_scale
 from fle.fitting.encoding import Encoder
+from fle.fitting.measurement import StageRecord
 from fle.fitting.problem import RowUse
 from fle.policies.answers import neighbours
 
@@ -27,7 +30,7 @@ MOST_COMPARED, SEEN = 1000, 0.9
 def data_remarks(data: Dataset, encoder: Encoder, horizon: int | None, use: RowUse) -> list[str]:
     """All remarks, in the order in which they should be read."""
     return [
-        *_constant_remarks(data),
+        *_constant_remarks(data, use),
         *_length_remarks(data, use),
         *_tail_remarks(data),
         *_horizon_remarks(data, horizon),
@@ -91,15 +94,28 @@ def lost_tail(targets: np.ndarray, drawn: np.ndarray) -> tuple[str, ...]:
     )
 
 
-def _constant_remarks(data: Dataset) -> list[str]:
-    """A constant return: the reward never varies, and neither does the length of an episode."""
-    ends = bool(data.terminations.any()) and common_length(data) is None
-    return [
-        f"{name} is {column[0]:g} in every row: its return is a point mass, and spread and risk "
-        "say nothing."
+def _constant_remarks(data: Dataset, use: RowUse) -> list[str]:
+    """A constant return: the reward never varies, and the fit knows how often it is earned."""
+    constant = [
+        (name, column[0])
         for name, column in zip(data.reward_names, data.rewards.T, strict=True)
-        if np.all(column == column[0]) and (column[0] == 0 or not ends)
+        if np.all(column == column[0])
     ]
+    if any(value != 0 for _, value in constant) and not _length_is_known(data, use):
+        constant = [(name, value) for name, value in constant if value == 0]
+    return [
+        f"{name} is {value:g} in every row: its return is a point mass, and spread and risk "
+        "say nothing."
+        for name, value in constant
+    ]
+
+
+def _length_is_known(data: Dataset, use: RowUse) -> bool:
+    """Whether all episodes are equally long, and the fit can tell where they end."""
+    if not data.terminations.any():
+        return True
+    length = common_length(data)
+    return length is not None and (length == 1 or use == "step" or _end_is_seen(data))
 
 
 def _length_remarks(data: Dataset, use: RowUse) -> list[str]:
