@@ -106,7 +106,7 @@ class Measurement:
         """What the stage reached; `loss` is that of training, NaN where the fit has none."""
         index = np.resize(stage.held_out, MEASURED_ROWS)
         held_out_loss = self.held_out_loss(before, fitted, index, random)
-        inputs = self.initial_inputs if stage.step is None else self._inputs(index)
+        inputs = self.initial_inputs if stage.step is None else self.inputs(index)
         drawn = draw_block(fitted, inputs, random.generator) * self.encoder.reward_unit
         columns = [ReturnDistribution.from_samples(column) for column in drawn.T]
         return StageRecord(
@@ -140,7 +140,8 @@ class Measurement:
             objective, law, before.together, frame, self.rows, self.encoder.sizes, self.draws
         )
 
-    def _inputs(self, index: np.ndarray) -> np.ndarray:
+    def inputs(self, index: np.ndarray) -> np.ndarray:
+        """Observations and actions of the rows, encoded."""
         observations, actions = (np.asarray(values)[index] for values in self.rows[:2])
         return as_vectors(observations, actions, self.encoder.sizes)
 

@@ -32,7 +32,7 @@ from fle.fitting.problem import (
     stages_of,
 )
 from fle.fitting.progress import Cost, Progress, default_progress, expected_cost
-from fle.fitting.remarks import data_remarks, ends_at
+from fle.fitting.remarks import data_remarks, ends_at, unsettled
 from fle.fitting.runs import begin_run
 from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness
 from fle.models.specs import ModelSpec, as_plain, family
@@ -133,13 +133,18 @@ class Plan:
             seed=self.provenance.seed,
         )
         state = loop.run(keeper, progress or default_progress())
+        reservations = state.warnings
+        if self.problem.horizon is None:
+            reservations += unsettled(state.records)
+        for remark in reservations:
+            warnings.warn(remark, FLEWarning, stacklevel=2)
         return Evaluation(
             problem=self.problem,
             model=self.model,
             recipe=self.recipe,
             records=state.records,
             notes=(*self.notes, *state.notes),
-            warnings=self.warnings,
+            warnings=(*self.warnings, *reservations),
             return_names=self.data.reward_names,
             encoder=self.encoder,
             fits=state.fits,
