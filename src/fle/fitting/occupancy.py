@@ -7,13 +7,16 @@ taken to be the log, reweighted as little as gives it those means,
     p(i) = exp(theta . f(x_i, a_i)) / Z,  sum_i p(i) f(x_i, a_i) = m,
 
 where theta solves a convex problem, with a ridge. The logged transitions carry it on: the next
-means are those of f(x'_i, a'), a' ~ policy(x'_i), under p. Nothing is simulated, and weights are a
-smooth function of (x, a), never of what came of a row, which would bias a fit. Of discrete states
-and actions f says which pair it is; then this is the chain of the logged frequencies, exactly.
+means are those of f(x'_i, a'), a' ~ policy(x'_i), under p. Nothing is simulated, and nothing that
+came of a row decides on its weight, which would bias a fit. Of discrete states and actions f says
+which pair it is; then this is the chain of the logged frequencies, exactly.
+
+Rows are weighted by their observations: those where the policy goes. Weights by actions as well
+cost most of the rows, and the tails of a fit grow with what is lost [0017].
 """
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -28,11 +31,11 @@ from fle.policies.answers import TabulatedPolicy
 
 # Weights are cut off at this many times their mean, and this share of them is uniform [0017].
 LARGEST, UNIFORM = 30.0, 0.2
-# How much of an action's ratio, given its observation, is taken over: it is raised to this power.
-# Weights by actions cost the most rows and bring the least [0017].
-ACTION_POWER = 0.5
-# Ridge on theta times the rows: so many rows' worth of belief in the log as it is.
-RIDGE = 10.0
+# Weights are of use from here on: what they move, and the rows that are left, as a number and as a
+# share; and what may lie beyond the log [0017].
+LEAST_MOVED, LEAST_EFFECTIVE, LEAST_SHARE, MOST_BEYOND = 0.1, 300, 0.05, 0.5
+# Ridge on theta times the rows: one row's worth of belief in the log as it is.
+RIDGE = 1.0
 # The visits of a step may rest on no fewer rows than this, and than this share of them.
 FEWEST_ROWS, FEWEST_SHARE = 30, 0.02
 # Features that are used at most, and rows times their square that a Newton step may cost.
@@ -41,8 +44,8 @@ MOST_FEATURES, MOST_WORK = 64, 3e7
 MOST_INPUTS = 12
 # Inputs farther out, in standard deviations, count as being there: exp() of squares takes off.
 FARTHEST = 4.0
-# Visits are followed until what is left weighs this, or would not move the means by that many
-# standard deviations; and so many steps at most.
+# Visits are followed until this share of them is left, or what is left would move the means by no
+# more than that, in standard deviations; and so many steps at most.
 NEGLIGIBLE, SETTLED, MOST_STEPS = 0.01, 0.05, 600
 # Means that lie nearer, in standard deviations, share a law: each has to be told at every row.
 SAME = 0.03
@@ -54,9 +57,9 @@ BLOCK = 65_536
 class Occupancy:
     """Row weights that make the log look like what the target policy visits.
 
-    weights: (n,) of mean 1, in proportion to occupancy / density of the log, cut off and mixed with
-        uniform ones. Weights of the data itself are contained. In a time-dependent problem the mean
-        is 1 at every step.
+    weights: (n,) of mean 1, in proportion to occupancy / density of the log at each row's
+        observation, cut off and mixed with uniform ones. Weights of the data itself are contained.
+        In a time-dependent problem the mean is 1 at every step.
     effective_size: (sum w)² / sum w², out of n rows.
     distance: total variation between the log and the weighted log, from 0 to 1.
     beyond: share of the policy's visits where hardly anything was logged; weights stop short there.
@@ -68,6 +71,13 @@ class Occupancy:
     distance: float
     beyond: float
     steps: int
+
+    @property
+    def worthwhile(self) -> bool:
+        """Whether to use the weights: they change something, and leave enough."""
+        least = max(LEAST_EFFECTIVE, LEAST_SHARE * len(self.weights))
+        enough = self.effective_size >= least and self.beyond <= MOST_BEYOND
+        return enough and self.distance >= LEAST_MOVED
 
     def in_words(self) -> str:
         """The figures in one line."""
@@ -92,12 +102,12 @@ def occupancy(
     horizon: int | None,
     seed: int = 0,
 ) -> Occupancy:
-    """Estimate from the log alone how often the policy would visit each row.
+    """Estimate from the log alone how often the policy would be where each row is.
 
-    The occupancy of a policy is d(x, a) = sum_t gamma^t P(x_t = x, a_t = a), over t < horizon if
-    there is one; the weight of a row is d(x, a) over the density of the log, up to a constant. The
-    errors of a fit count where the policy dwells, times 1 / (1 - gamma), and its rows should lie
-    there. What a well-specified fit converges to stays the same: given (x, a), nothing is selected.
+    The occupancy of a policy is d(x) = sum_t gamma^t P(x_t = x), over t < horizon if there is one;
+    the weight of a row is d(x) over the density of the log, up to a constant. The errors of a fit
+    count where the policy dwells, times 1 / (1 - gamma), and its rows should lie there. What a
+    well-specified fit converges to stays the same: given (x, a), nothing is selected.
 
     Args:
         data: the logged transitions; with `steps`, the visits of a step fall on its own rows.
@@ -122,9 +132,7 @@ def occupancy(
     tabular = data.number_of_observations is not None and data.discrete_actions
     space = _Cells(data, target, base) if tabular else _Tilts(data, target, base, seed)
     visits = _followed(space, data.steps is None, gamma, horizon)
-    joint, marginal = space.ratios(visits)
-    ratio = marginal ** (1 - ACTION_POWER) * joint**ACTION_POWER
-    weights = _finished(base * ratio, base, data.steps)
+    weights = _finished(base * space.ratios(visits), base, data.steps)
     return Occupancy(
         weights=weights,
         effective_size=float(weights.sum() ** 2 / (weights**2).sum()),
@@ -188,37 +196,38 @@ class _Space(Protocol):
     def law(self, means: Array, step: int) -> _Law | None:
         """Visits with these means; None if no row is at this step."""
 
-    def ratios(self, visits: list[_Visit]) -> tuple[Array, Array]:
-        """(n,) Visits over density of the log: at each row's pair, and at its observation."""
+    def apart(self, means: Array, others: Array) -> float:
+        """How far apart visits are: in standard deviations, or in total variation."""
+
+    def ratios(self, visits: list[_Visit]) -> Array:
+        """(n,) Visits over density of the log at the observation of each row."""
 
 
-def _followed(
-    space: _Space, stationary: bool, gamma: float, horizon: int | None
-) -> list[_Visit]:
+def _followed(space: _Space, stationary: bool, gamma: float, horizon: int | None) -> list[_Visit]:
     """The policy's visits from the first step on, as long as they weigh or change."""
     visits: list[_Visit] = []
-    means, last_means, mass = space.start, space.start, 1.0
-    for step in range(MOST_STEPS if horizon is None else horizon):
+    means, last_means, mass, total = space.start, space.start, 1.0, 0.0
+    for step in range(min(horizon or MOST_STEPS, MOST_STEPS)):
         law = space.law(means, step)
         if law is None:
             break
         chances = law.chances * space.going_on[law.rows]
         survival = float(min(chances.sum(), 1.0))
-        following = (chances @ space.following[law.rows]) / max(survival, 1e-300)
+        after = space.following if stationary else space.following[law.rows]
+        following = (chances @ after) / max(survival, 1e-300)
         rate, left = gamma * survival, math.inf if horizon is None else horizon - step
         to_come = left if rate >= 1 else (1 - rate**left) / (1 - rate)
-        step_length = float(np.abs(following - means).max())
-        at_rest = stationary and step_length * to_come < SETTLED
+        at_rest = stationary and space.apart(following, means) * to_come < SETTLED
         stops = at_rest or step + 1 == MOST_STEPS
         here = mass * (to_come if stops else 1.0)
-        if visits and stationary and np.abs(means - last_means).max() < SAME:
+        if visits and stationary and space.apart(means, last_means) < SAME:
             before = visits.pop()
             here, beyond = here + before.mass, here * law.beyond + before.beyond
         else:
             beyond, last_means = here * law.beyond, means
         visits.append(_Visit(step, here, law.told_by, beyond))
-        mass *= rate
-        if stops or mass * (to_come if horizon is None else 1.0) < NEGLIGIBLE:
+        total, mass = total + mass, mass * rate
+        if stops or mass * to_come < NEGLIGIBLE * total:
             break
         means = following
     return visits
@@ -228,8 +237,7 @@ class _Cells:
     """Discrete states and actions: the features of a pair say which pair it is."""
 
     def __init__(self, data: Dataset, target: TabulatedPolicy, base: Array) -> None:
-        assert data.number_of_observations and data.number_of_actions
-        self._states, self._actions = data.number_of_observations, data.number_of_actions
+        self._states, self._actions = data.number_of_observations or 0, data.number_of_actions or 0
         self._cells = data.observations * self._actions + data.actions
         self._base, self._steps = base, data.steps
         self.going_on = (~data.terminations).astype(float)
@@ -249,24 +257,26 @@ class _Cells:
         rows = _at(self._steps, step, len(self._base))
         if not len(rows):
             return None
-        chances = self._ratio(self._cells, means, rows)[rows] * self._base[rows] / len(rows)
+        chances = self._ratio(self._cells, means, rows) * self._base[rows] / len(rows)
         return _Law(rows, chances, means, max(0.0, 1 - float(chances.sum())))
 
+    def apart(self, means: Array, others: Array) -> float:
+        return 0.5 * float(np.abs(means - others).sum())
+
     def _ratio(self, places: Array, means: Array, rows: Array) -> Array:
-        """(n,) Probability of each row's place over its share of the given rows."""
+        """Probability of the place of each of these rows over the share of its rows among them."""
         logged = np.bincount(places[rows], self._base[rows], minlength=len(means)) / len(rows)
-        ratios: Array = (means / np.where(logged > 0, logged, np.inf))[places]
+        ratios: Array = (means / np.where(logged > 0, logged, np.inf))[places[rows]]
         return ratios
 
-    def ratios(self, visits: list[_Visit]) -> tuple[Array, Array]:
-        joint, marginal = np.zeros(len(self._base)), np.zeros(len(self._base))
+    def ratios(self, visits: list[_Visit]) -> Array:
+        ratios = np.zeros(len(self._base))
         states = self._cells // self._actions
         for visit in visits:
             rows = _at(self._steps, visit.step, len(self._base))
             by_state = visit.law.reshape(self._states, self._actions).sum(axis=1)
-            joint[rows] += visit.mass * self._ratio(self._cells, visit.law, rows)[rows]
-            marginal[rows] += visit.mass * self._ratio(states, by_state, rows)[rows]
-        return joint, marginal
+            ratios[rows] += visit.mass * self._ratio(states, by_state, rows)
+        return ratios
 
 
 def _at(steps: Array | None, step: int, number: int) -> Array:
@@ -294,7 +304,6 @@ class _Tilts:
         )
         self._theta = np.zeros(size)
         self._marginal = np.zeros(self._features.of_observations)
-        self._ridge = 0.0
 
     def law(self, means: Array, step: int) -> _Law | None:
         steps = self._data.steps
@@ -302,33 +311,30 @@ class _Tilts:
         if not len(rows):
             return None
         base = self._base[self._rows[rows]]
-        features, least = self._fitted[rows], RIDGE / len(rows)
-        # What was too far a step ago is tried again, from half as strong a ridge.
-        self._ridge = max(least, self._ridge / 2)
-        few = max(FEWEST_ROWS, FEWEST_SHARE * len(rows))
-        while True:
-            tilt = _tilted(features, means, base, self._ridge, self._theta)
-            if self._ridge >= 1 or 1 / (tilt.chances**2).sum() >= min(few, len(rows) / 2):
-                break
-            self._ridge *= 4
+        features = self._fitted[rows]
+        few = min(max(FEWEST_ROWS, FEWEST_SHARE * len(rows)), len(rows) / 2)
+        projection = _Projection(features, base / base.sum(), RIDGE / len(rows))
+        tilt, part = projection.nearest(means, self._theta, few)
         known = self._features.of_observations
-        reached = tilt.chances @ features[:, :known] if self._ridge > least else means[:known]
-        marginal = _tilted(features[:, :known], reached, base, least, self._marginal)
+        reached = means[:known] if part == 1 else tilt.chances @ features[:, :known]
+        marginal = projection.of_first(known).tilt(reached, self._marginal)
         self._theta, self._marginal = tilt.theta, marginal.theta
-        return _Law(rows, tilt.chances, (tilt, marginal), float(self._ridge > 2 * least))
+        return _Law(rows, tilt.chances, marginal, 1 - part)
 
-    def ratios(self, visits: list[_Visit]) -> tuple[Array, Array]:
-        data, number = self._data, len(self._data)
-        joint, marginal = np.zeros(number), np.zeros(number)
-        for start in range(0, number, BLOCK):
-            block = np.arange(start, min(start + BLOCK, number))
+    def apart(self, means: Array, others: Array) -> float:
+        return float(np.abs(means - others).max())
+
+    def ratios(self, visits: list[_Visit]) -> Array:
+        data, ratios = self._data, np.zeros(len(self._data))
+        for start in range(0, len(data), BLOCK):
+            block = np.arange(start, min(start + BLOCK, len(data)))
             features = self._features(data.observations[block], data.actions[block])
+            features = features[:, : self._features.of_observations]
             steps = None if data.steps is None else data.steps[block]
             for visit in visits:
                 rows = _at(steps, visit.step, len(block))
-                for ratios, tilt in zip((joint, marginal), visit.law, strict=True):
-                    ratios[block[rows]] += visit.mass * tilt.ratio(features[rows])
-        return joint, marginal
+                ratios[block[rows]] += visit.mass * visit.law.ratio(features[rows])
+        return ratios
 
 
 def _rows_of(table: ActionTable, rows: Array) -> ActionTable:
@@ -336,7 +342,7 @@ def _rows_of(table: ActionTable, rows: Array) -> ActionTable:
 
 
 class _Tilt(NamedTuple):
-    """p(i) ∝ base(i) exp(theta . f_i): its probabilities, and log E[exp(theta . f)] in the log."""
+    """p(i) ∝ base(i) exp(theta . f_i): its probabilities (k,), and log E[exp(theta . f)]."""
 
     theta: Array
     chances: Array
@@ -344,42 +350,80 @@ class _Tilt(NamedTuple):
 
     def ratio(self, features: Array) -> Array:
         """(n,) Density of the tilt over that of the log, cut off far above what is kept."""
-        logs = features[:, : len(self.theta)] @ self.theta - self.normaliser
-        return np.exp(np.minimum(logs, math.log(LARGEST) + 3))
+        logs = features @ self.theta - self.normaliser
+        ratios: Array = np.exp(np.minimum(logs, math.log(LARGEST) + 3))
+        return ratios
+
+    @property
+    def effective_rows(self) -> float:
+        return 1 / float(self.chances @ self.chances)
 
 
-def _tilted(features: Array, means: Array, base: Array, ridge: float, theta: Array) -> _Tilt:
-    """Minimises log E[exp(theta . f)] - theta . means + ridge |theta|² / 2, by Newton's method."""
-    share = base / base.sum()
+class _Projection(NamedTuple):
+    """Finds the tilt of features (k, F) with given means; `base` (k,) is the log."""
 
-    def at(theta: Array) -> tuple[float, Array, float]:
-        logs = features @ theta
-        top = float(logs.max())
-        chances = share * np.exp(logs - top)
-        total = float(chances.sum())
-        normaliser = top + math.log(total)
-        value = normaliser - float(theta @ means) + 0.5 * ridge * float(theta @ theta)
-        return value, chances / total, normaliser
+    features: Array
+    base: Array
+    ridge: float
 
-    value, chances, normaliser = at(theta)
-    for _ in range(NEWTON_STEPS):
-        centre = chances @ features
-        gradient = centre - means + ridge * theta
-        curvature = (features * chances[:, None]).T @ features - np.outer(centre, centre)
-        curvature[np.diag_indices(len(theta))] += ridge
-        step = -np.linalg.solve(curvature, gradient)
-        decrement = -float(gradient @ step)
-        if decrement < DECREMENT:
-            break
-        length = 1.0
-        while length > 1e-4:
-            tried = at(theta + length * step)
-            if tried[0] <= value - 1e-4 * length * decrement:
+    def of_first(self, number: int) -> "_Projection":
+        """By the first features alone."""
+        return self._replace(features=self.features[:, :number])
+
+    def nearest(self, means: Array, theta: Array, few: float) -> tuple[_Tilt, float]:
+        """The tilt with these means, or as far on the way there from the log as `few` effective
+        rows are left, and which part of the way that is.
+
+        Means outside of the log have no tilt, and those at its edge one of a few rows.
+        """
+        tilt = self.tilt(means, theta, few)
+        if tilt.effective_rows >= few:
+            return tilt, 1.0
+        centre = self.base @ self.features
+        tilt, part, stride = self._at(np.zeros(len(means))), 0.0, 0.25
+        while part < 1 and stride >= 1 / 32:
+            tried = self.tilt(centre + (part + stride) * (means - centre), tilt.theta, few)
+            if tried.effective_rows < few:
+                stride /= 2
+            else:
+                tilt, part = tried, part + stride
+        return tilt, part
+
+    def tilt(self, means: Array, theta: Array, few: float = 0.0) -> _Tilt:
+        """Minimises log E[exp(theta . f)] - theta . means + ridge |theta|² / 2, by Newton's method.
+
+        Given up where there are far fewer effective rows than `few`.
+        """
+        tilt = self._at(theta)
+        for _ in range(NEWTON_STEPS):
+            centre = tilt.chances @ self.features
+            gradient = centre - means + self.ridge * tilt.theta
+            weighted = self.features * tilt.chances[:, None]
+            curvature = weighted.T @ self.features - np.outer(centre, centre)
+            curvature[np.diag_indices(len(means))] += self.ridge
+            step = -np.linalg.solve(curvature, gradient)
+            decrement = -float(gradient @ step)
+            if decrement < DECREMENT or tilt.effective_rows < few / 4:
                 break
-            length /= 2
-        theta = theta + length * step
-        value, chances, normaliser = tried
-    return _Tilt(theta, chances, normaliser)
+            # Whole steps only near the end: from far off they overshoot.
+            length = 1.0 if decrement < 0.25 else 1 / (1 + math.sqrt(decrement))
+            value, tried = self._value(tilt, means), self._at(tilt.theta + length * step)
+            while self._value(tried, means) > value and length > 1e-3:
+                length /= 2
+                tried = self._at(tilt.theta + length * step)
+            tilt = tried
+        return tilt
+
+    def _at(self, theta: Array) -> _Tilt:
+        logs = self.features @ theta
+        top = float(logs.max())
+        chances = self.base * np.exp(logs - top)
+        total = float(chances.sum())
+        return _Tilt(theta, chances / total, top + math.log(total))
+
+    def _value(self, tilt: _Tilt, means: Array) -> float:
+        theta = tilt.theta
+        return tilt.normaliser - float(theta @ means) + 0.5 * self.ridge * float(theta @ theta)
 
 
 class _Features:
