@@ -78,6 +78,11 @@ def _source(source: str, names: tuple[str, ...], get: Callable[[str], Any]) -> S
     def load(wanted: Sequence[str]) -> Columns:
         arrays = {name: _array(source, name, get(name)) for name in wanted}
         first = wanted[0]
+        for name, array in arrays.items():
+            if array.size == 0 or array.ndim == 0:
+                raise DataError(
+                    f"{source}: {name!r} has shape {array.shape}; expected one row per transition"
+                )
         rows = len(arrays[first])
         for name, array in arrays.items():
             if len(array) != rows:
