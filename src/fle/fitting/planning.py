@@ -23,6 +23,7 @@ from fle.fitting.following import (
     normal_coupling,
 )
 from fle.fitting.loop import Keeper, Loop, NothingKept
+from fle.fitting.occupancy import occupancy
 from fle.fitting.problem import (
     Problem,
     RowUse,
@@ -70,6 +71,7 @@ class Plan:
     encoder: Encoder
     following: ActionTable
     trail: Trail
+    weights: np.ndarray | None
     stages: tuple[Stage, ...]
     initial_inputs: np.ndarray
     initial_weights: np.ndarray
@@ -125,7 +127,7 @@ class Plan:
             encoder=self.encoder,
             rows=self.encoder.rows(self.data, self.following, self.trail),
             trail=self.trail,
-            weights=self.data.weights,
+            weights=self.weights,
             stages=self.stages,
             probe=self.probe,
             kept=self.problem.kept,
@@ -407,6 +409,17 @@ def _coupled(
     return following, discrete_coupling(data, policy, np.asarray(logging.next_probabilities))
 
 
+def _row_weights(
+    data: Dataset, target: TabulatedPolicy, problem: Problem, recipe: Resolved
+) -> tuple[np.ndarray | None, tuple[str, ...]]:
+    """Of the rows in every fit: by where the policy goes, if that can be told and is of use."""
+    one_step = problem.horizon == 1
+    if not recipe.occupancy or one_step or target.coverage is None or problem.rows == "split":
+        return data.weights, ()
+    found = occupancy(data, target, gamma=problem.gamma, horizon=problem.horizon)
+    return (found.weights, (found.in_words(),)) if found.worthwhile else (data.weights, ())
+
+
 def _plan_of(
     decisions: Decisions, target: TabulatedPolicy, logged: LoggedData, provenance: Provenance
 ) -> Plan:
@@ -414,7 +427,9 @@ def _plan_of(
     remarks = data_remarks(data, encoder, problem.horizon, problem.rows)
     generator = Randomness(provenance.seed, Purpose.PLAN).generator
     stages = stages_of(problem, data, recipe, generator)
-    inputs, weights = _initial_inputs(data, target, encoder)
+    inputs, shares = _initial_inputs(data, target, encoder)
+    weights, why = _row_weights(data, target, problem, recipe)
+    notes = (*notes, *why)
     return Plan(
         problem=problem,
         data=data,
@@ -424,10 +439,11 @@ def _plan_of(
         encoder=encoder,
         following=table,
         trail=trail,
+        weights=weights,
         stages=stages,
         initial_inputs=inputs,
-        initial_weights=weights,
-        probe=inputs[generator.choice(len(weights), SAMPLE_BLOCK, p=weights)],
+        initial_weights=shares,
+        probe=inputs[generator.choice(len(shares), SAMPLE_BLOCK, p=shares)],
         logged=logged,
         provenance=provenance,
         notes=notes,
