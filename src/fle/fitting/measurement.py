@@ -8,7 +8,7 @@ import numpy as np
 
 from fle.fitting.encoding import Encoder, Fitted, Frame, Rows, as_vectors
 from fle.fitting.following import Lines, Trail, by_fit
-from fle.fitting.problem import Stage
+from fle.fitting.problem import Stage, sum_of_discounts
 from fle.fitting.sampling import SAMPLE_BLOCK, Randomness, draw_block
 from fle.fitting.targets import LINE_BLOCK, Update, mean_loss, stacked
 from fle.models.law import Law
@@ -107,7 +107,8 @@ class Measurement:
         index = np.resize(stage.held_out, MEASURED_ROWS)
         held_out_loss = self.held_out_loss(before, fitted, index, random)
         inputs = self.initial_inputs if stage.step is None else self.inputs(index)
-        drawn = draw_block(fitted, inputs, random.generator) * self.encoder.reward_unit
+        discounts = sum_of_discounts(self.trail.gamma, before.left)
+        drawn = self.encoder.returns(draw_block(fitted, inputs, random.generator), discounts)
         columns = [ReturnDistribution.from_samples(column) for column in drawn.T]
         return StageRecord(
             stage=number + 1,

@@ -47,6 +47,8 @@ ROW_USES = ("all", "step", "split")
 # Fewer rows tell too little of what was logged with which probability; more actions take too much
 # memory.
 ROWS_FOR_COUPLING, MOST_COUPLED = 10_000, 32
+# Standard deviations of rewards from which on their mean is taken out: float32 has seven digits.
+LARGE_OFFSET = 100.0
 # An error of propensities comes back at every step of an episode: one beyond this many times what
 # chance alone makes of a perfect model is not risked.
 BEYOND_CHANCE = 1.5
@@ -348,7 +350,9 @@ def _decide(
     notes: list[str],
 ) -> Decisions:
     gamma, horizon, use, stages = question
-    encoder = Encoder.standardising(data) if spec.standardised else Encoder.raw(data)
+    encoder = Encoder.raw(data)
+    if spec.standardised:
+        encoder = Encoder.standardising(data, _reward_offset(data, question))
     trace = _possible_trace(spec, asked, question, notes)
     table, coupling = _coupled(data, target, trace, notes)
     trail = Trail.of(data, table, encoder.rewards(data), gamma, trace, coupling)
@@ -362,6 +366,16 @@ def _decide(
     if horizon is not None and gamma < 1:
         notes.append(f"returns are discounted by {gamma:g} and end after {horizon} steps")
     return Decisions(problem, data, spec, recipe, encoder, table, trail, tuple(notes))
+
+
+def _reward_offset(data: Dataset, question: Question) -> np.ndarray:
+    """(d,) A large constant in rewards, where its part in the return is known: none ends early."""
+    mean, spread = data.rewards.mean(axis=0), data.rewards.std(axis=0)
+    ends = data.terminations
+    if question.rows == "step" and data.steps is not None and question.horizon is not None:
+        ends = ends & (data.steps < question.horizon - 1)
+    known = question.horizon == 1 or not ends.any()
+    return np.where(known & (np.abs(mean) > LARGE_OFFSET * spread), mean, 0.0)
 
 
 def _possible_trace(spec: ModelSpec, asked: Recipe, question: Question, notes: list[str]) -> float:

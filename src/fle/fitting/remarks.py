@@ -247,7 +247,7 @@ def _outside(data: Dataset, asked: np.ndarray) -> tuple[np.ndarray, str]:
 
 
 def _precision_remarks(data: Dataset, encoder: Encoder) -> list[str]:
-    exact = data.rewards / encoder.reward_unit
+    exact = encoder.rewards(data)
     error = np.abs(exact - exact.astype(np.float32)).max(axis=0) * encoder.reward_unit
     spread = data.rewards.std(axis=0)
     lost = (error > 1e-3 * spread) & (spread > 0)
