@@ -34,8 +34,8 @@ LARGEST, UNIFORM = 30.0, 0.2
 # Weights are of use from here on: what they move, and the rows that are left, as a number and as a
 # share; and what may lie beyond the log [0017].
 LEAST_MOVED, LEAST_EFFECTIVE, LEAST_SHARE, MOST_BEYOND = 0.1, 300, 0.05, 0.5
-# Ridge on theta times the rows: one row's worth of belief in the log as it is.
-RIDGE = 1.0
+# Ridge on theta times the rows: so many rows' worth of belief in the log as it is.
+RIDGE = 10.0
 # The visits of a step may rest on no fewer rows than this, and than this share of them.
 FEWEST_ROWS, FEWEST_SHARE = 30, 0.02
 # Features that are used at most, and rows times their square that a Newton step may cost.
