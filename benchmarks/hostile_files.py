@@ -115,7 +115,8 @@ def hdf5(generator: Generator, folder: Path) -> Case:
         groups = [file]
         if generator.random() < 0.7:
             for name, values in usual().items():
-                file[name.replace("observation.", "observation/")] = values
+                if name != "observation.1":
+                    file[name.removesuffix(".0")] = values
         for _ in range(int(generator.integers(1, 12))):
             parent, name = pick(generator, groups), hdf5_name(generator)
             if name in parent:
@@ -207,8 +208,9 @@ OPERATORS = (
 
 def onnx(generator: Generator, folder: Path) -> Case:
     known = ["obs", "weights", "shape", "huge", "zero"]
-    nodes = []
-    for number in range(int(generator.integers(1, 5))):
+    nodes = [helper.make_node("MatMul", ["obs", "weights"], ["scores"])]
+    known.append("scores")
+    for number in range(int(generator.integers(0, 5))):
         inputs = [pick(generator, known) for _ in range(int(generator.integers(0, 4)))]
         output = f"t{number}"
         attributes = (
@@ -217,20 +219,22 @@ def onnx(generator: Generator, folder: Path) -> Case:
         nodes.append(helper.make_node(pick(generator, OPERATORS), inputs, [output], **attributes))
         known.append(output)
     name = pick(generator, ("logits", "probs", "action", "mean"))
-    nodes.append(helper.make_node("Identity", [known[-1]], [name]))
+    last = known[-1] if generator.random() < 0.7 else "scores"
+    nodes.append(helper.make_node("Identity", [last], [name]))
     constants = [
         numpy_helper.from_array(np.ones((2, 2), np.float32), "weights"),
         numpy_helper.from_array(np.array(pick(generator, ([-1, 2], [0], [2, 2]))), "shape"),
         numpy_helper.from_array(np.array([2**20, 2**20]), "huge"),
         numpy_helper.from_array(np.array(0), "zero"),
     ]
-    shape = pick(generator, (["n", 2], [1, 2], [], ["n", "m"], [0, 2], [3, 2]))
-    kind = pick(generator, (TensorProto.FLOAT, TensorProto.STRING, TensorProto.DOUBLE))
+    shape = pick(generator, (["n", 2], ["n", 2], ["n", 2], [1, 2], [], ["n", "m"], [0, 2], [3, 2]))
+    kinds = (*(TensorProto.FLOAT,) * 4, TensorProto.STRING, TensorProto.DOUBLE)
+    kind = pick(generator, kinds)
     graph = helper.make_graph(
         nodes,
         "policy",
         [helper.make_tensor_value_info("obs", kind, shape)],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None)],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", "k"])],
         constants,
     )
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
@@ -318,7 +322,11 @@ def run_directory(generator: Generator, folder: Path, finished: Path) -> Case:
 
 
 def change_json(generator: Generator, path: Path) -> None:
-    value = json.loads(path.read_text())
+    try:
+        value = json.loads(path.read_text())
+    except ValueError:
+        # Cut before.
+        return
     here: Any = value
     while isinstance(here, dict | list) and here:
         key = pick(generator, list(here) if isinstance(here, dict) else range(len(here)))

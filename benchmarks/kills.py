@@ -1,8 +1,8 @@
 """Runs killed at random moments, each resumed until it ends: is the result the same?
 
-Half of the kills hit a command, half a call; half at a random time of a run's life, half at a random
-point inside the writing of a file. It is what `tests/fitting/test_resume_after_kill.py` does twenty
-times. Writes `results/kills.json`.
+Half of the kills hit a command, half a call; half at a random time of a run's life, half at a
+random point inside the writing of a file. It is what `tests/fitting/test_resume_after_kill.py` does
+twenty times. Writes `results/kills.json`.
 
     python benchmarks/kills.py --kills 1000
 """

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "fuzz.py"
-CASES = 2_400
+CASES = 5_000
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs limits and alarms of POSIX")

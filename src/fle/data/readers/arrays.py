@@ -98,7 +98,8 @@ def _source(source: str, names: tuple[str, ...], get: Callable[[str], Any]) -> S
 
 def _array(source: str, name: str, values: Any) -> Array:
     """Numbers, or text that may serve as ids."""
-    if isinstance(values, np.ndarray | list | tuple) and len(values) > 0:
+    single = isinstance(values, np.ndarray) and values.ndim == 0
+    if isinstance(values, np.ndarray | list | tuple) and not single and len(values) > 0:
         array = np.asarray(values) if isinstance(values, np.ndarray) else None
         if array is not None and array.dtype.kind == "U":
             return array
