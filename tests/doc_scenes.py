@@ -61,8 +61,9 @@ def data_and_policy(folder):
 
 
 def two_evaluations(folder):
-    """Data and policy, another evaluation of them, and two policies to compare."""
+    """Data and policy, another evaluation of them, two policies to compare, and a key."""
     names = data_and_policy(folder)
+    (folder / "team.key").write_text("0123456789abcdef0123456789abcdef\n")
     return {
         **names,
         "other": fle.evaluate(names["data"], names["policy"], horizon=2),
@@ -222,7 +223,7 @@ WRITTEN = {
     "README.md": ("report.html",),
     "docs/report.md": ("report.html",),
     "docs/runs.md": (
-        *("run/result.json", "elsewhere/result.json"),
+        *("run/result.json", "elsewhere/result.json", "for-you/manifest.json"),
         *("runs/old/result.json", "runs/new/result.json"),
     ),
 }

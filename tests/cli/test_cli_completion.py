@@ -28,7 +28,10 @@ def test_every_option_is_in_the_script(capsys, shell):
         ("com", {"compare", "completion"}),
         ("evaluate --resume ''", {"latest", "previous"}),
         ("evaluate x.parquet --gam", {"--gamma"}),
-        ("compare x --policy-", {"--policy-input", "--policy-output", "--policy-timeout"}),
+        (
+            "compare x --policy-",
+            {"--policy-input", "--policy-output", "--policy-timeout", "--policy-memory"},
+        ),
         ("completion f", {"fish"}),
         ("check log", set()),
     ],
