@@ -16,6 +16,7 @@ from fle.errors import CoverageError, FLEWarning, SettingsError
 from fle.fitting import Silent
 from fle.fitting.comparison import PAIRS, Comparison, Difference, _paired_starts, _returns_from
 from fle.fitting.encoding import Fitted, Frame
+from fle.fitting.supports import anywhere
 from fle.policies import ActionTable
 from fle.returns import ReturnDistribution
 
@@ -160,7 +161,8 @@ def drawn(spread, starts, probabilities, seed):
         inputs=lambda x, a: np.stack([x[:, 0], a], axis=1).astype(np.float32),
         reward_unit=np.array([2.0]),
     )
-    fitted = Fitted(NormalReturn(jnp.asarray(spread)), Frame(jnp.zeros(1), jnp.ones(1)))
+    frame = Frame(jnp.zeros(1), jnp.ones(1))
+    fitted = Fitted(NormalReturn(jnp.asarray(spread)), frame, anywhere(1))
     actions = np.tile(np.arange(len(probabilities)), (len(starts), 1))
     table = ActionTable(actions, np.tile(probabilities, (len(starts), 1)))
     planned = SimpleNamespace(

@@ -39,6 +39,8 @@ def test_paper_preset_has_the_published_training(experiment, method):
     assert recipe.average_rates()[-1] == 1
     assert (recipe.start, recipe.weight_decay, recipe.trend) == ("fresh", 0.0, False)
     assert (recipe.component_prior, recipe.beta) == (0.0, 0.0)
+    # One step, then the previous fit.
+    assert recipe.trace == 0.0
 
 
 @pytest.mark.parametrize(("experiment", "method"), PUBLISHED)
