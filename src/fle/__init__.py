@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fle.data import Dataset, read
+    from fle.data import Dataset, memory_ceiling, read
     from fle.errors import FLEError, FLEWarning
     from fle.fitting import Comparison, Evaluation, Plan, compare, evaluate, load, plan
     from fle.models.families.autoregressive import Autoregressive
@@ -34,7 +34,7 @@ __version__ = "0.1.0"
 # Where each public name lives. Modules are imported when a name is first asked for, so that
 # `import fle` and `fle --help` do not wait for JAX.
 _HOMES = {
-    "fle.data": ("Dataset", "read"),
+    "fle.data": ("Dataset", "memory_ceiling", "read"),
     "fle.errors": ("FLEError", "FLEWarning"),
     "fle.fitting": ("Comparison", "Evaluation", "Plan", "compare", "evaluate", "load", "plan"),
     "fle.models.families.autoregressive": ("Autoregressive",),
@@ -76,6 +76,7 @@ __all__ = [
     "evaluate",
     "load",
     "load_policy",
+    "memory_ceiling",
     "plan",
     "read",
 ]

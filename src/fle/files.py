@@ -22,6 +22,9 @@ LOCK_NAME = ".lock"
 TEMPORARY = re.compile(r"\.(?P<name>.+)\.\d+\.tmp")
 # Windows forbids reading locked bytes, so those it locks lie far behind the process number.
 LOCKED_BYTE = 1 << 20
+# No JSON file of ours comes near.
+MOST_JSON = 64 * 2**20
+DEEPEST_JSON = 20
 
 
 @contextmanager
@@ -33,7 +36,7 @@ def written_whole(path: Path, size: int) -> Iterator[IO[bytes]]:
     # Of this process alone: another may be writing the same file.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "wb", opener=_not_through_links) as file:
+        with open(temporary, "wb", opener=not_through_links) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -64,15 +67,58 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object, or an FLEError that names the file."""
+    require_plain_file(path)
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        if path.stat().st_size > MOST_JSON:
+            raise FLEError(
+                f"{path} has {path.stat().st_size:,} bytes; expected at most {MOST_JSON:,}. It was "
+                "not written by fle."
+            )
+        value = parsed_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise FLEError(f"{path} cannot be read: {error.strerror}.") from error
+    except FLEError:
+        raise
     except ValueError as error:
         raise FLEError(f"{path} is cut or damaged: expected JSON, {error}.") from error
     if not isinstance(value, dict):
         raise FLEError(f"{path}: expected a JSON object, got {type(value).__name__}.")
     return value
+
+
+def parsed_json(text: str) -> Any:
+    """The value of a text; a ValueError for what no file of ours holds."""
+    try:
+        value = json.loads(text, object_pairs_hook=_distinct)
+    except RecursionError as error:
+        raise ValueError("not nested so deeply") from error
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > DEEPEST_JSON:
+            raise ValueError(f"nested at most {DEEPEST_JSON} deep")
+        held = [
+            v.values() if isinstance(v, dict) else v for v in level if isinstance(v, dict | list)
+        ]
+        level = [item for items in held for item in items]
+    # Text that has no bytes, and numbers that are none, must not come further than this.
+    plain_json(value).encode("utf-8")
+    return value
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of two values of one name, readers disagree which counts."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise ValueError("with each name once")
+    return value
+
+
+def require_plain_file(path: Path) -> None:
+    """Refuse what is not there, and pipes and devices, whose reading never ends."""
+    if not path.is_file():
+        what = "is not a plain file" if path.exists() else "is not there"
+        raise FLEError(f"{path} cannot be read: it {what}.")
 
 
 def make_directory(path: Path) -> None:
@@ -101,7 +147,7 @@ def sole_writer(directory: Path) -> Iterator[None]:
     """Hold the directory's lock, which the system lets go when the process ends in any way."""
     path = directory / LOCK_NAME
     try:
-        file = open(path, "a+b", buffering=0, opener=_not_through_links)  # noqa: SIM115
+        file = open(path, "a+b", buffering=0, opener=not_through_links)  # noqa: SIM115
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise FLEError(
@@ -121,7 +167,7 @@ def sole_writer(directory: Path) -> Iterator[None]:
         yield
 
 
-def _not_through_links(path: str, flags: int) -> int:
+def not_through_links(path: str, flags: int) -> int:
     """Open a file of our own: a link that somebody put in its place would lead to another."""
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 

@@ -158,3 +158,14 @@ def test_actions_that_the_data_never_shows(capsys, tmp_path):
     assert not document["policy"]["coverage"]["enough"]
     assert document["exit_code"] == 1
     assert document["warnings"]
+
+
+@pytest.mark.own_process
+def test_a_policy_from_a_file_runs_apart_from_us(capsys, tmp_path, monkeypatch):
+    """It is parsed and asked elsewhere; what it may take is said on the command line."""
+    monkeypatch.setattr("fle.policies.loading.load_onnx", None)
+    data, policy = write(tmp_path, log()), onnx_policy(tmp_path)
+    assert run(capsys, "check", data, "--policy", policy).code == 0
+    answer = run(capsys, "check", data, "--policy", policy, "--policy-memory", "1K")
+    assert answer.code == 2
+    assert "--policy-memory: expected at least 268,435,456 bytes" in answer.err

@@ -1,10 +1,13 @@
 """`fle compare` ranks policies; `fle demo` shows the truth."""
 
 import json
+import time
 
 import numpy as np
 import pytest
 from cli_runs import QUICK, ROWS, log, run, write
+
+from fle.cli.compare_command import run_folders
 
 
 def two_policies(**changes):
@@ -36,6 +39,9 @@ def test_policies_are_ranked_and_paired(capsys, tmp_path):
     assert "both of a pair begin at the same one of the 60 logged starts" in answer.out
     assert "columns:good dominates columns:bad in the first order" in answer.out
     assert (out / "columns_good" / "report.html").exists()
+    # The data once, however many policies there are.
+    assert [path.parent for path in out.rglob("data.arrow")] == [out]
+    assert [path.parent for path in out.rglob("run.toml")] == [out]
     page = (out / "comparison.html").read_text(encoding="utf-8")
     assert f"report: {out / 'comparison.html'}" in answer.out
     assert "Ranked by mean of the worst 10%, highest first." in page
@@ -56,6 +62,15 @@ def test_policies_are_ranked_and_paired(capsys, tmp_path):
     again = json.loads(answer.out)
     assert again["ranking"][0]["policy"] == "columns:good"
     assert again["differences"] == document["differences"]
+
+
+def test_a_thousand_policies_of_one_name_get_a_folder_each(tmp_path):
+    names = [f"{number}/policy.onnx" for number in range(3000)]
+    began = time.monotonic()
+    folders = run_folders(tmp_path, names)
+    assert len(set(folders.values())) == len(names)
+    assert folders[names[1]].name == "policy.onnx-2"
+    assert time.monotonic() - began < 5
 
 
 def test_a_policy_without_coverage_is_not_ranked(capsys, tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ from cli_runs import EPISODES, LENGTH, QUICK, ROWS, log, onnx_policy, run, run_o
 
 from fle.data import read_cache
 from fle.fitting import load
+from fle.fitting.runs import seal_run
+from fle.manifests import write_manifest
 
 HOSTILE = "<script>alert(1)</script>"
 TAIL = "Only about 10 of 100000 draws lie in a tail of 0.0001"
@@ -115,7 +118,7 @@ def test_the_run_directory(finished):
     present = {path.name for path in finished.iterdir() if not path.name.startswith(".")}
     assert present == {
         *("run.json", "run.toml", "result.json", "model.safetensors", "samples.parquet"),
-        *("report.html", "data.arrow", "context.json", "checkpoints"),
+        *("report.html", "data.arrow", "context.json", "checkpoints", "manifest.json"),
     }
     assert HOSTILE not in (finished / "report.html").read_text(encoding="utf-8")
     assert read_cache(finished / "data.arrow").fingerprint == load(finished).provenance.data
@@ -140,15 +143,36 @@ def test_the_report_is_drawn_again(capsys, folder, finished):
     written = again.read_text(encoding="utf-8")
     assert HOSTILE not in written
     assert "&lt;script&gt;alert(1)" in written
-    (folder / "damaged").mkdir()
-    for path in finished.iterdir():
-        if path.is_file():
-            (folder / "damaged" / path.name).write_bytes(path.read_bytes())
-    (folder / "damaged" / "context.json").write_text('{"title": 1}')
-    answer = run(capsys, "report", folder / "damaged")
+    damaged = folder / "damaged"
+    shutil.copytree(finished, damaged)
+    (damaged / "context.json").write_text('{"title": 1}')
+    answer = run(capsys, "report", damaged)
+    assert answer.code == 2
+    assert "context.json is not the file that was written" in answer.err
+    # Whoever forges a run can make its hashes right.
+    write_manifest(damaged, json.loads((damaged / "manifest.json").read_text())["files"])
+    answer = run(capsys, "report", damaged)
     assert answer.code == 2
     assert "context.json is damaged" in answer.err
     assert run(capsys, "report", finished, "--out", finished / "run.json" / "x").code == 2
+
+
+def test_a_signed_run_is_read_and_written_with_its_key(capsys, folder, finished):
+    signed, key = folder / "signed", folder / "team.key"
+    shutil.copytree(finished, signed)
+    key.write_text("0123456789abcdef0123456789abcdef\n")
+    elsewhere = ("--out", folder / "elsewhere.html")
+    answer = run(capsys, "report", signed, *elsewhere, "--sign-key", key)
+    assert answer.code == 2
+    assert "is not signed, and a key was given" in answer.err
+    seal_run(signed, key)
+    assert run(capsys, "report", signed, *elsewhere, "--sign-key", key).code == 0
+    answer = run(capsys, "report", signed)
+    assert answer.code == 2
+    assert "is signed. Give the key that signed it (--sign-key)" in answer.err
+    assert run(capsys, "report", signed, "--sign-key", key, "--title", "Again").code == 0
+    assert "Again" in (signed / "report.html").read_text(encoding="utf-8")
+    load(signed, key=key)
 
 
 def returns_of(capsys, data, *words):

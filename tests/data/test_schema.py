@@ -45,7 +45,8 @@ def test_the_schema_is_all_that_a_data_set_holds(full):
 def test_users_may_give_what_has_a_check():
     checked = {name for name, field in FIELDS.items() if field.check is not None}
     arguments = inspect.signature(Dataset).parameters
-    assert set(arguments) == checked | {"number_of_actions", "reward_names"}
+    plain = {"number_of_actions", "reward_names", "observation_names", "action_names"}
+    assert set(arguments) == checked | plain
 
 
 def test_read_may_be_told_the_column_of_every_field():
@@ -101,7 +102,8 @@ def test_the_fingerprint_covers_what_identifies_the_data(full, name):
 
 
 def test_only_what_is_said_of_the_data_does_not_identify_it():
-    assert [name for name in FIELDS if not FIELDS[name].identifies] == ["warnings", "notes"]
+    said = ["observation_names", "action_names", "warnings", "notes"]
+    assert [name for name in FIELDS if not FIELDS[name].identifies] == said
 
 
 @pytest.mark.parametrize("name", [*ROW_FIELDS, *OTHER_ARRAYS])

@@ -1,6 +1,7 @@
 """The questions an Evaluation answers: at one place, at many, at a step, of a vector."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from quick_fits import GMM, QUICK, TABLE, TABLE_TRAINING, bandit, cycle
 
@@ -155,3 +156,24 @@ def test_returns_are_the_law_under_the_policy_from_the_start():
     result = fle.evaluate(data, [0.75, 0.25], horizon=1, model=TABLE, recipe=TABLE_TRAINING)
     # 8 / 4 + 4 / 4 = 3; the draws have std below 10.
     assert result.returns.mean() == pytest.approx(3.0, abs=0.05 + 5 * 10 / np.sqrt(1e5))
+
+
+def test_questions_with_names_are_held_against_those_of_the_data(tmp_path):
+    generator = np.random.default_rng(0)
+    data = fle.Dataset(
+        observations=generator.standard_normal((60, 2)),
+        actions=np.zeros(60, int),
+        rewards=generator.standard_normal(60),
+        terminations=np.ones(60, bool),
+        observation_names=("x", "y"),
+    )
+    recipe = fle.Recipe(steps=10, batch_size=50, weight_decay=0.0)
+    fle.evaluate(data, [1.0], horizon=1, model=fle.Gaussian(hidden=()), recipe=recipe, out=tmp_path)
+    result = fle.load(tmp_path)
+    expected = result.at([0.5, 2.0], 0).mean()
+    assert result.at({"x": 0.5, "y": 2.0}, 0).mean() == expected
+    assert result.at(pd.DataFrame({"x": [0.5], "y": [2.0]}), 0).mean() == expected
+    with pytest.raises(DataError, match=r"observation: expected the columns 'x', 'y'.*the order"):
+        result.at({"y": 2.0, "x": 0.5}, 0)
+    with pytest.raises(DataError, match="'y' are missing and nothing knows 'z'"):
+        result.at({"x": 0.5, "z": 2.0}, 0)

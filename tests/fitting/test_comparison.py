@@ -14,7 +14,14 @@ from scipy import stats
 import fle
 from fle.errors import CoverageError, FLEWarning, SettingsError
 from fle.fitting import Silent
-from fle.fitting.comparison import PAIRS, Comparison, Difference, _paired_starts, _returns_from
+from fle.fitting.comparison import (
+    PAIRS,
+    Comparison,
+    Difference,
+    _paired_starts,
+    _returns_from,
+    pairs_of,
+)
 from fle.fitting.encoding import Fitted, Frame
 from fle.fitting.supports import anywhere
 from fle.policies import ActionTable
@@ -72,6 +79,19 @@ def test_the_mean_orders_what_is_printed():
     assert lines[0] == "Comparison"
     assert lines[1] == "  1. wide: mean 3"
     assert lines[3].startswith("  3. low: mean 1")
+
+
+def test_very_many_policies_are_not_all_held_against_each_other():
+    names = [f"p{number}" for number in range(1000)]
+    pairs = pairs_of(names)
+    # The best with each of 999, and the 998 neighbours after it; all would be 499,500.
+    assert len(pairs) == 999 + 998
+    assert len(set(pairs)) == len(pairs)
+    assert {("p0", "p999"), ("p1", "p2"), ("p998", "p999")} < set(pairs)
+    many = known(**{name: [float(place), 1.0] for place, name in enumerate(names[:30])})
+    assert len(many.differences()) == len(many.dominance_in_words()) == 29 + 28
+    assert len(many.dominance(2)) == 2 * (29 + 28)
+    assert "the first is held against every other" in many.pairing()
 
 
 def test_differences_and_ties_are_counted_once_for_each_pair():

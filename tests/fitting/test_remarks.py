@@ -49,6 +49,47 @@ def episodes_of(length: int, **changes: object) -> dict[str, object]:
     }
 
 
+POINT_MASS = "reward is 1 in every row: its return is a point mass"
+
+
+def unequal() -> np.ndarray:
+    """Ends of episodes of 1, 2, ..., 19 steps."""
+    ends = np.zeros(190, bool)
+    ends[np.cumsum(np.arange(1, 20)) - 1] = True
+    return ends
+
+
+@pytest.mark.filterwarnings("ignore::fle.errors.FLEWarning")
+@pytest.mark.parametrize(
+    ("changes", "settings", "is_one"),
+    [
+        # Ends that only the time tells are guessed, and the estimate is spread over them.
+        ({}, {"gamma": 0.9}, False),
+        ({}, {"horizon": 3, "rows": "all"}, False),
+        ({}, {"horizon": 10}, True),
+        ({"terminations": unequal()}, {"gamma": 0.9}, False),
+        ({"terminations": unequal()}, {"horizon": 19}, False),
+        # What is cut off goes on, and earns the same for ever.
+        ({"terminations": None, "truncations": unequal()}, {"gamma": 0.9}, True),
+        ({"observations": np.tile(np.arange(10.0), 19)[:, None]}, {"gamma": 0.9}, True),
+    ],
+)
+def test_a_point_mass_is_announced_only_where_the_return_is_one(changes, settings, is_one):
+    equal = np.arange(190) % 10 == 9
+    columns = {
+        "observations": np.random.default_rng(0).standard_normal((190, 2)),
+        "actions": np.zeros(190, int),
+        "rewards": np.ones(190),
+        "terminations": equal,
+        "number_of_actions": 1,
+        **changes,
+    }
+    data = fle.Dataset(**{name: value for name, value in columns.items() if value is not None})
+    remarks = fle.plan(data, np.ones(1), **settings).warnings
+    announced = any(POINT_MASS in remark for remark in remarks)
+    assert announced == is_one
+
+
 def test_an_end_that_time_decides_is_learned_by_step():
     data = fle.Dataset(**episodes_of(4))
     training = fle.Recipe(steps=200, batch_size=50, weight_decay=0.0)

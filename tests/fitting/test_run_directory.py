@@ -14,7 +14,7 @@ import fle
 from fle.errors import SettingsError
 from fle.fitting import load
 from fle.fitting.checkpoints import array_leaves
-from fle.fitting.encoding import Fitted, Frame
+from fle.fitting.encoding import Encoder, Fitted, Frame
 from fle.fitting.supports import support_of
 from fle.models.law import Sizes
 
@@ -30,7 +30,10 @@ def test_files(finished):
     _, out = finished
     names = {path.name for path in out.iterdir()}
     expected = {"run.json", "result.json", "model.safetensors", "samples.parquet", "checkpoints"}
-    assert names == expected | {".lock"}
+    assert names == expected | {".lock", "manifest.json"}
+    listed = json.loads((out / "manifest.json").read_text())["files"]
+    everything = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
+    assert listed.keys() == everything - {".lock", "manifest.json"}
     run = json.loads((out / "run.json").read_text())
     assert run["data"] == cycle(200).fingerprint
     assert run["seed"] == 0
@@ -145,7 +148,7 @@ def test_every_model_is_given_back(name, finished, tmp_path):
         result,
         model=spec,
         fits=fits,
-        encoder=replace(result.encoder, sizes=sizes),
+        encoder=Encoder(sizes, np.zeros(2), np.ones(2), np.zeros(1), np.ones(1), np.ones(1)),
         initial_inputs=inputs,
         initial_weights=np.array([0.25, 0.75]),
     )

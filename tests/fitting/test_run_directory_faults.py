@@ -8,20 +8,12 @@ import sys
 
 import numpy as np
 import pytest
-from quick_runs import evaluate
+from quick_runs import copied, evaluate, sealed
 
 from fle import files
 from fle.errors import FLEError
 from fle.fitting import Evaluation, load
 from fle.fitting.checkpoints import read_tensors, tensor_bytes
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """The directory of a finished run."""
-    out = tmp_path_factory.mktemp("runs") / "one"
-    evaluate(out=out)
-    return out
 
 
 class Refuse:
@@ -47,9 +39,9 @@ def test_no_permission_is_said_before_training(tmp_path, monkeypatch):
         evaluate(out=tmp_path, progress=Refuse())
 
 
-@pytest.mark.parametrize("full_at", range(1, 7))
+@pytest.mark.parametrize("full_at", range(1, 9))
 def test_full_disk_keeps_what_was_saved(full_at, tmp_path, monkeypatch):
-    """Files in order: run.json, three checkpoints, the model, the samples."""
+    """Files in order: run.json, three checkpoints, model, samples, result and manifest."""
     monkeypatch.setattr("fle.fitting.checkpoints.SECONDS_BETWEEN", 0.0)
     fsync, count = os.fsync, 0
 
@@ -105,26 +97,19 @@ def test_no_run_directory(tmp_path):
         load(tmp_path)
 
 
-def copied(out, place):
-    place.mkdir()
-    for path in out.iterdir():
-        if path.is_file():
-            (place / path.name).write_bytes(path.read_bytes())
-    return place
-
-
 def test_names_of_another_number_are_refused(finished, tmp_path):
     run = copied(finished, tmp_path / "run")
     facts = json.loads((run / "result.json").read_text())
     facts["return_names"] = ["one", "two"]
     (run / "result.json").write_text(json.dumps(facts))
     with pytest.raises(FLEError, match=r"damaged: expected 1 return_names, got 2"):
-        load(run)
+        load(sealed(run))
 
 
 def test_an_unfinished_run_cannot_be_loaded(finished, tmp_path):
     run = copied(finished, tmp_path / "run")
     (run / "result.json").unlink()
+    (run / "manifest.json").unlink()
     with pytest.raises(FLEError, match=r"not finished. Repeat the call of fle.evaluate with out="):
         load(run)
 
@@ -135,7 +120,7 @@ def test_an_unfinished_run_cannot_be_loaded(finished, tmp_path):
         ("result.json", b'{"format": 1, "fits"', "result.json is cut or damaged"),
         ("result.json", b"[]", "expected a JSON object, got list"),
         ("result.json", b'{"format": 99}', "expected format 1, found 99"),
-        ("result.json", b'{"format": 1}', "are not of one run"),
+        ("result.json", b'{"format": 1}', "result.json is damaged: it lacks run, problem"),
         ("run.json", b"\xff", "run.json is cut or damaged"),
         ("run.json", b'{"format": 1}', "it lacks data, policy"),
         ("model.safetensors", b"PK\x03\x04", r"model.safetensors is cut or damaged.*sha256"),
@@ -146,27 +131,27 @@ def test_foreign_files_are_refused(finished, tmp_path, name, content, message):
     run = copied(finished, tmp_path / "run")
     (run / name).write_bytes(content)
     with pytest.raises(FLEError, match=message):
-        load(run)
+        load(sealed(run))
 
 
 def test_facts_that_are_missing_are_named(finished, tmp_path):
     run = copied(finished, tmp_path / "run")
     facts = json.loads((run / "result.json").read_text())
-    for key in set(facts) - {"format", "run", "model_sha256"}:
+    for key in set(facts) - {"format"}:
         (run / "result.json").write_text(
             json.dumps({name: value for name, value in facts.items() if name != key})
         )
-        with pytest.raises(FLEError, match=f"result.json is damaged: KeyError '{key}'"):
-            load(run)
+        with pytest.raises(FLEError, match=f"result.json is damaged: it lacks {key}"):
+            load(sealed(run))
 
 
 def test_any_flipped_bit_is_found(tmp_path):
     arrays = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.array(7), "c": np.eye(0)}
-    content, sha256 = tensor_bytes(arrays, {"fact": [1.5, "é"]})
+    content = tensor_bytes(arrays, {"fact": [1.5, "é"]})
     path = tmp_path / "file"
     path.write_bytes(content)
     read = read_tensors(path)
-    assert (read.facts, read.sha256) == ({"fact": [1.5, "é"]}, sha256)
+    assert read.facts == {"fact": [1.5, "é"]}
     assert all(np.array_equal(read.arrays[name], value) for name, value in arrays.items())
     for position in range(len(content)):
         flipped = bytearray(content)

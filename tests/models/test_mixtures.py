@@ -59,10 +59,18 @@ def test_autoregressive_components_are_regularised_in_discounted_fits(repeats):
     def loss(outputs):
         return -law.log_prob_of_one(view.of(law.factor(outputs), jnp.asarray([0.5])), jnp.asarray(0.5))
 
-    gradients = jax.grad(loss)(outputs)
-    # Towards a larger weight, the return, and a wider component.
-    lost = np.asarray(gradients)[[3, 5, 7]] * [-1, 1, -1]
-    assert np.all(lost > 1e-5) if repeats > 1 else np.all(np.abs(lost) < 1e-9)
+    weight, offset, scale = np.asarray(jax.grad(loss)(outputs))[[3, 5, 7]]
+    if repeats == 1:
+        assert np.all(np.abs([weight, offset, scale]) < 1e-9)
+        return
+    # Towards a larger weight, the return, and a wider component: half of log(1 + u^2) + log s, with
+    # u = (0.5 - 30)/s, times the prior; the gradient by a mean is evened by its scale.
+    prior, s = recipe.component_prior, recipe.scale_floor + np.log1p(np.exp(-5))
+    u = (0.5 - 30) / s
+    by_scale = (1 - 2 * u**2 / (1 + u**2)) / s / (1 + np.exp(5))
+    assert weight == pytest.approx(-prior / 2, rel=1e-3)
+    assert offset == pytest.approx(-prior * u / (1 + u**2), rel=1e-3)
+    assert scale == pytest.approx(prior * by_scale / 2, rel=1e-3)
 
 
 @pytest.mark.parametrize("spec", [fle.GMM(hidden=(8,)), fle.Autoregressive(hidden=(8,))])

@@ -9,6 +9,7 @@ from fle.cli.options import (
     name_and_value,
     risk_measure,
     seconds,
+    size,
     weights,
     whole,
 )
@@ -89,6 +90,13 @@ POLICY_SETTINGS = (
     ),
     Option("policy_timeout", "how long it may take in total", "value", seconds, "SECONDS"),
     Option(
+        "policy_memory",
+        "how much memory its process may take, as 512M or 4G (default: 4G)",
+        "value",
+        size,
+        "SIZE",
+    ),
+    Option(
         "allow_code",
         "let module:function import and run Python code; not for --config",
         "switch",
@@ -129,10 +137,23 @@ ANYWAY = Option("anyway", "give numbers although the data hardly covers the poli
 WEIGHTS = Option(
     "weights", "for several rewards: their weights in a sum, as 1,0.5", "value", weights
 )
+SIGN_KEY = Option(
+    "sign_key",
+    "a file with a key that signs the run, or checks its signature; not for --config",
+    metavar="FILE",
+)
 RUN_FILES = (
     Option("out", "run directory; a run that was stopped goes on there", metavar="RUN"),
     Option("resume", "from which checkpoint", choices=("latest", "previous"), default="latest"),
     Option("no_copy", "keep no copy of the data in the run directory", "switch"),
+    SIGN_KEY,
+)
+MEMORY = Option(
+    "memory",
+    "ceiling, as 4G: what would take more is refused before it begins (default: what is left)",
+    "value",
+    size,
+    "SIZE",
 )
 JSON = Option("json", "print one JSON document and nothing else", "switch")
 CONFIG = Option("config", "a TOML file with any of these options", metavar="FILE")
@@ -149,7 +170,7 @@ CHECK = Command(
     (
         ("data", (DATA, *COLUMNS)),
         ("policy", (Option("policy", POLICY_HELP, metavar="P"), *POLICY_SETTINGS)),
-        ("output", (JSON, CONFIG)),
+        ("output", (MEMORY, JSON, CONFIG)),
     ),
 )
 EVALUATE = Command(
@@ -181,6 +202,7 @@ EVALUATE = Command(
                 WEIGHTS,
                 ANYWAY,
                 Option("plan", "print what would be done, and train nothing", "switch"),
+                MEMORY,
                 JSON,
                 CONFIG,
             ),
@@ -228,6 +250,7 @@ COMPARE = Command(
                 *RUN_FILES,
                 WEIGHTS,
                 ANYWAY,
+                MEMORY,
                 JSON,
                 CONFIG,
             ),
@@ -249,9 +272,10 @@ REPORT = Command(
                 Option("run", "a run directory", "files", metavar="RUN", required=True),
                 Option("out", "the file (default: RUN/report.html)", metavar="FILE"),
                 Option("title", "title of the page", metavar="TEXT"),
+                SIGN_KEY,
             ),
         ),
-        ("output", (JSON, CONFIG)),
+        ("output", (MEMORY, JSON, CONFIG)),
     ),
 )
 DEMO = Command(
@@ -271,7 +295,7 @@ DEMO = Command(
             ),
         ),
         ("fit", FIT),
-        ("output", (JSON, CONFIG)),
+        ("output", (MEMORY, JSON, CONFIG)),
     ),
 )
 COMPLETION = Command(

@@ -3,7 +3,7 @@
 import argparse
 import dataclasses
 import re
-from contextlib import ExitStack
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +19,11 @@ from fle.cli.run_files import (
     draw_comparison,
     settings_kept,
     spoken_command,
-    write_config,
     write_run_files,
 )
 from fle.cli.text_tables import aligned, cell, data_words, labelled, number_text, style_of
 from fle.data import Dataset
-from fle.files import write_atomically
+from fle.files import make_directory, write_atomically
 from fle.returns import dominance
 from fle.returns.measures import usual_measures
 
@@ -44,10 +43,12 @@ def compare(options: argparse.Namespace, messages: Messages) -> Outcome:
         with warnings_named(name):
             plans[name] = planned(name, data, options)
     folders = {} if options.out is None else run_folders(Path(options.out), options.policy)
-    with ExitStack() as stack:
-        for name, folder in folders.items():
-            if plans[name].withheld is None or options.anyway:
-                stack.enter_context(settings_kept(folder, COMPARE, options, data))
+    carried_out = [
+        folder for name, folder in folders.items() if plans[name].withheld is None or options.anyway
+    ]
+    # Once for all of them: the data are the same.
+    out = Path(options.out) if carried_out else None
+    with settings_kept(out, COMPARE, options, data, carried_out):
         comparison = Comparison.of(
             plans,
             weights=options.weights,
@@ -69,21 +70,23 @@ def _check_policies(names: list[str]) -> None:
             f"--policy: expected at least two policies, got {len(names)}; give one --policy for"
             " each"
         )
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+    twice, times = Counter(names).most_common(1)[0]
+    if times > 1:
         raise UsageError(f"--policy: expected different policies, got {twice} twice")
 
 
 def run_folders(out: Path, names: list[str]) -> dict[str, Path]:
     """A run directory for each policy, inside --out."""
     folders: dict[str, Path] = {}
+    next_number: dict[str, int] = {}
+    taken: set[str] = set()
     for name in names:
-        stem = re.sub(r"[^\w.-]+", "_", Path(name).name)
-        taken = [folder.name for folder in folders.values()]
-        number = 2
-        unique = stem
+        stem = unique = re.sub(r"[^\w.-]+", "_", Path(name).name)
+        number = next_number.get(stem, 2)
         while unique in taken:
             unique, number = f"{stem}-{number}", number + 1
+        next_number[stem] = number
+        taken.add(unique)
         folders[name] = out / unique
     return folders
 
@@ -100,8 +103,8 @@ def _write(
     command = spoken_command(COMPARE, options)
     for name, evaluation in comparison.evaluations.items():
         context = Context(f"Return of {Path(name).name}", command, tuple(messages.warnings))
-        write_run_files(folders[name], evaluation, context, messages, None)
-    write_config(out, COMPARE, options)
+        write_run_files(folders[name], evaluation, context, messages, None, options.sign_key)
+    make_directory(out)
     write_atomically(out / COMPARISON, (json_text(document) + "\n").encode("utf-8"))
     page = draw_comparison(comparison, out / COMPARISON_PAGE, options.by, messages)
     if page is None:
@@ -135,7 +138,9 @@ def _document(
         "pairing": comparison.pairing(),
         "differences": [dataclasses.asdict(pair) for pair in comparison.differences(names)],
         "dominance": [
-            dataclasses.asdict(one) for order in (1, 2) for one in comparison.dominance(order)
+            dataclasses.asdict(one)
+            for order in (1, 2)
+            for one in comparison.dominance(order, names)
         ],
         "run": options.out,
     }

@@ -25,6 +25,7 @@ from fle.cli.messages import (
 )
 from fle.cli.options import require
 from fle.cli.parser import REPRODUCE, REPRODUCE_MODULE, parse, resolve
+from fle.data import memory_ceiling
 from fle.errors import CoverageError, FLEError, ModelError, TrainingError
 
 
@@ -65,7 +66,8 @@ def _run(arguments: Sequence[str], messages: Messages) -> int:
     require(options, command.options)
     run = getattr(importlib.import_module(command.module), command.name)
     # The policy may print, and stdout is for the answer alone.
-    with contextlib.redirect_stdout(sys.stderr):
+    ceiling = memory_ceiling(getattr(options, "memory", None))
+    with contextlib.redirect_stdout(sys.stderr), ceiling:
         outcome: Outcome = run(options, messages)
     if getattr(options, "json", False):
         document = {"command": command.name, **outcome.document}

@@ -54,8 +54,9 @@ def carry_out(options: argparse.Namespace, messages: Messages, truth: Truth | No
     if refused:
         why = f"no estimate for {options.policy}: {plan.withheld}"
         return Outcome((why, WAY_OUT), {**document, "returns": None}, NO_ESTIMATE)
+    plan.cost.require_memory()
     out = None if options.out is None else Path(options.out)
-    with settings_kept(out, EVALUATE, options, data):
+    with settings_kept(out, EVALUATE, options, data, [] if out is None else [out]):
         evaluation = plan.carry_out(anyway=options.anyway, out=out, resume=options.resume)
     return _shown(evaluation, plan, document, options, messages, truth)
 
@@ -83,7 +84,9 @@ def _shown(
             tuple(messages.warnings),
             None if truth is None else truth.example,
         )
-        report = write_run_files(Path(options.out), evaluation, context, messages, true)
+        report = write_run_files(
+            Path(options.out), evaluation, context, messages, true, options.sign_key
+        )
     document |= distances
     document |= {"run": options.out, "report": None if report is None else str(report)}
     heading = [

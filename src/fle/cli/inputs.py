@@ -4,8 +4,6 @@ import argparse
 import dataclasses
 import os
 import sys
-import types
-import typing
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +13,7 @@ from fle import models
 from fle.cli.messages import UsageError
 from fle.data import Dataset, read
 from fle.errors import PolicyError, SettingsError, nearest
+from fle.manifests import misfit
 from fle.policies import Policy, RowProbabilities, load_policy
 from fle.policies.loading import TIMEOUT_SECONDS
 from fle.recipe import Recipe
@@ -26,16 +25,11 @@ SWITCH = "FLE_COMPILATION_CACHE"
 MOST_BYTES = 512 * 2**20
 # Quicker compilations are not worth a file.
 LEAST_SECONDS = 0.3
+# Bytes for a policy from a file, unless said otherwise.
+POLICY_MEMORY: int | None = 4 * 2**30
 COLUMNS = "columns"
 # What `fle.data.read` calls probabilities that have no other name.
 UNNAMED = "probability"
-# By annotation, what may be given: a whole number is a number too.
-PLAIN: dict[Any, Any] = {
-    float: (int, float),
-    int: int,
-    str: str,
-    type(None): type(None),
-}
 
 
 def read_data(options: argparse.Namespace, policies: Sequence[str]) -> Dataset:
@@ -82,6 +76,7 @@ def named_policy(text: str, data: Dataset, options: argparse.Namespace) -> Polic
         output=options.policy_output,
         allow_code=options.allow_code,
         timeout=options.policy_timeout or TIMEOUT_SECONDS,
+        memory=options.policy_memory or POLICY_MEMORY,
     )
 
 
@@ -143,25 +138,11 @@ def _hyperparameters(family: Any, given: dict[str, Any]) -> dict[str, Any]:
                 f" expected any of {', '.join(known)}"
             )
         checked[name] = tuple(value) if isinstance(value, list) else value
-        if not _fits(checked[name], known[name]):
+        if misfit(checked[name], known[name], name) is not None:
             kind = known[name]
             expected = kind.__name__ if isinstance(kind, type) else str(kind)
             raise UsageError(f"--hyperparameter {name}: expected {expected}, got {value!r}")
     return checked
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a plain value is of an annotated type; no plain value is of any other type."""
-    origin, parts = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (types.UnionType, typing.Union):
-        return any(_fits(value, part) for part in parts)
-    if origin is typing.Literal:
-        return value in parts
-    if origin is tuple:
-        return isinstance(value, tuple) and all(_fits(item, parts[0]) for item in value)
-    if isinstance(value, bool):
-        return hint is bool
-    return hint in PLAIN and isinstance(value, PLAIN[hint])
 
 
 def _names(given: list[str]) -> str | list[str] | None:

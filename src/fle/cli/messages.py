@@ -40,6 +40,8 @@ ARGUMENTS = (
     "input",
     "output",
     "timeout",
+    "memory",
+    "memory_ceiling",
     "allow_code",
     "action_draws",
     "draws",
@@ -54,10 +56,13 @@ ARGUMENTS = (
     "anyway",
     "out",
     "resume",
+    "sign_key",
 )
 # Options whose name is not the argument's.
 OTHER_NAMES = {
     "timeout": "policy_timeout",
+    "memory": "policy_memory",
+    "memory_ceiling": "memory",
     "input": "policy_input",
     "output": "policy_output",
     "draws": "action_draws",

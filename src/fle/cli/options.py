@@ -1,6 +1,7 @@
 """Options, stated once for the command line, configuration files and completion; their values."""
 
 import argparse
+import re
 import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -131,6 +132,15 @@ def seconds(text: str) -> float:
     value = number(text)
     if value <= 0:
         raise argparse.ArgumentTypeError(f"expected a positive number of seconds, got {text}")
+    return value
+
+
+def size(text: str) -> int:
+    """A number of bytes, or of K, M, G or T of them."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    value = int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " ")) if found else 0
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"expected a size such as 512M or 4G, got {text!r}")
     return value
 
 

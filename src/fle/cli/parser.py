@@ -17,7 +17,7 @@ from fle.cli.options import Option
 from fle.errors import nearest
 
 # Said on the command line only.
-UNWRITTEN = ("config", "json", "plan")
+UNWRITTEN = ("config", "json", "plan", "sign_key", "memory")
 REPRODUCE = "reproduce"
 REPRODUCE_MODULE = "fle.paper.command"
 EXIT_CODES = """\

@@ -3,7 +3,7 @@
 import argparse
 import dataclasses
 import shlex
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,8 +13,8 @@ from fle.cli.commands import Command
 from fle.cli.messages import Messages
 from fle.cli.parser import as_toml, as_words
 from fle.data import Dataset, write_cache
-from fle.errors import FLEError
 from fle.files import make_directory, read_json, write_atomically, write_json
+from fle.manifests import MANIFEST, ManifestError, require_form
 
 if TYPE_CHECKING:
     from fle.fitting import Comparison, Evaluation
@@ -50,9 +50,13 @@ def write_config(folder: Path, command: Command, options: argparse.Namespace) ->
 
 @contextmanager
 def settings_kept(
-    folder: Path | None, command: Command, options: argparse.Namespace, data: Dataset
+    folder: Path | None,
+    command: Command,
+    options: argparse.Namespace,
+    data: Dataset,
+    runs: Sequence[Path],
 ) -> Iterator[None]:
-    """Around a fit: its options and a copy of its data are in its folder.
+    """Around the fits of some runs: their options and a copy of their data are in the folder.
 
     They are written first, so that a run that is killed is all there. Where something was begun
     already, which may have other settings, the fit has to accept it first.
@@ -60,9 +64,11 @@ def settings_kept(
     if folder is None:
         yield
         return
-    from fle.fitting.runs import RUN
+    from fle.fitting.runs import RUN, require_key
 
-    new = not (folder / RUN).exists()
+    for run in runs:
+        require_key(run, options.sign_key)
+    new = not any((run / RUN).exists() for run in runs)
     if not new:
         yield
     write_config(folder, command, options)
@@ -78,10 +84,15 @@ def write_run_files(
     context: Context,
     messages: Messages,
     truth: "ReturnDistribution | None",
+    sign_key: str | None,
 ) -> Path | None:
     """What is known after the fit; where the report is, if it could be drawn."""
+    from fle.fitting.runs import seal_run
+
     write_json(folder / CONTEXT, context.as_plain())
-    return draw_report(evaluation, folder / REPORT, context, messages, truth)
+    path = draw_report(evaluation, folder / REPORT, context, messages, truth)
+    seal_run(folder, sign_key)
+    return path
 
 
 def draw_report(
@@ -128,16 +139,22 @@ def _can_draw(messages: Messages) -> bool:
     return not missing
 
 
-def read_context(folder: Path) -> Context | None:
-    """What `write_run_files` wrote; None for a run that was made in Python."""
+def read_context(folder: Path, listed: Collection[str]) -> Context | None:
+    """What `write_run_files` wrote; None for a run that was made in Python.
+
+    listed: the files that the manifest vouches for.
+    """
     path = folder / CONTEXT
-    if not path.exists():
+    if CONTEXT not in listed:
+        if path.exists():
+            raise ManifestError(
+                f"{path} is not listed in {MANIFEST}: somebody added it, or a command was killed."
+                " Delete it, or repeat the command"
+            )
         return None
     plain = read_json(path)
-    try:
-        return Context(plain["title"], plain["command"], tuple(plain["warnings"]), plain["example"])
-    except (KeyError, TypeError) as error:
-        raise FLEError(f"{path} is damaged; delete it to draw the report without it") from error
+    require_form(plain, Context, str(path))
+    return Context(**{**plain, "warnings": tuple(plain["warnings"])})
 
 
 def spoken_command(command: Command, options: argparse.Namespace) -> str:

@@ -18,11 +18,17 @@ def report(options: argparse.Namespace, messages: Messages) -> Outcome:
     """Load the run and write the page."""
     if len(options.run) > 1:
         raise UsageError(f"RUN: expected one run directory, got {len(options.run)}")
-    from fle.fitting import load
+    from fle.fitting.run_contents import read_result
+    from fle.fitting.runs import check_run, require_key, seal_run
 
     folder = Path(options.run[0])
-    evaluation = load(folder)
-    context = read_context(folder)
+    out = Path(options.out) if options.out else folder / REPORT
+    if not options.out:
+        require_key(folder, options.sign_key)
+    # The old page is not read, and may be drawn over whatever it says.
+    listed = check_run(folder, key=options.sign_key, rewritten=(REPORT,))
+    evaluation = read_result(folder, None)
+    context = read_context(folder, listed)
     if options.title is not None:
         context = context or Context("", "", ())
         context = dataclasses.replace(context, title=options.title)
@@ -32,10 +38,11 @@ def report(options: argparse.Namespace, messages: Messages) -> Outcome:
 
         example = examples.load(context.example)
         truth = true_returns(Truth(example.name, example.truth), evaluation)
-    out = Path(options.out) if options.out else folder / REPORT
     path = draw_report(evaluation, out, context, messages, truth)
     if path is None:
         return Outcome((), {"report": None}, WRONG_INPUT)
+    if not options.out:
+        seal_run(folder, options.sign_key)
     return Outcome((f"report: {path}",), {"report": str(path)})
 
 

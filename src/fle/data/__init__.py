@@ -1,6 +1,7 @@
 """Logged data becomes a checked `Dataset`."""
 
 from fle.data.dataset import Dataset
+from fle.data.passes import memory_ceiling
 from fle.data.readers import read, read_cache, write_cache
 
-__all__ = ["Dataset", "read", "read_cache", "write_cache"]
+__all__ = ["Dataset", "memory_ceiling", "read", "read_cache", "write_cache"]

@@ -48,6 +48,8 @@ class Given:
     fields: Mapping[str, Any]
     number_of_actions: int | None = None
     reward_names: Sequence[str] | None = None
+    observation_names: Sequence[str] | None = None
+    action_names: Sequence[str] | None = None
     next_missing: Array | None = None
     order: Any | None = None
     recorded: Recorded | None = None
@@ -87,6 +89,12 @@ def assemble(given: Given) -> dict[str, Any]:
         "number_of_observations": _count_states(values),
         "number_of_actions": count,
         "reward_names": reward_names,
+        **{
+            f"{name}_names": validation.feature_names(
+                f"{name}_names", getattr(given, f"{name}_names"), values[f"{name}s"]
+            )
+            for name in ("observation", "action")
+        },
         "probability_names": () if given.recorded is None else given.recorded.names,
         "number_of_source_rows": rows,
         "whole_episodes": transitions.episodes is not None,

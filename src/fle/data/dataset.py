@@ -45,6 +45,8 @@ class Dataset(Record):
     - `weights`: (n,) non-negative row weights.
     - `propensities`: of the policy that logged the data, (n,) probabilities of the logged actions,
       or densities if actions are continuous; or (n, A), the probabilities of all actions.
+    - `observation_names`, `action_names`: of the columns of vectors. A policy with names, and later
+      questions with names, must have the same in the same order.
     - `initial_observations`: (m, p) or (m,). If left out, the episode starts, or rows at step 0.
 
     Afterwards `episodes` are numbered by first appearance, and `source_rows` says which of the
@@ -69,6 +71,8 @@ class Dataset(Record):
         initial_observations: npt.ArrayLike | None = None,
         number_of_actions: int | None = None,
         reward_names: Sequence[str] | None = None,
+        observation_names: Sequence[str] | None = None,
+        action_names: Sequence[str] | None = None,
     ) -> None:
         fields = {
             "observations": observations,
@@ -83,7 +87,13 @@ class Dataset(Record):
             "propensities": propensities,
             "initial_observations": initial_observations,
         }
-        given = Given(fields=fields, number_of_actions=number_of_actions, reward_names=reward_names)
+        given = Given(
+            fields=fields,
+            number_of_actions=number_of_actions,
+            reward_names=reward_names,
+            observation_names=observation_names,
+            action_names=action_names,
+        )
         super().__init__(**assemble(given))
         emit_warnings(self, stacklevel=2)
 

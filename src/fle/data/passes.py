@@ -1,13 +1,18 @@
-"""Passes over large arrays: shared among the processor's cores, or told of in float64."""
+"""Passes over large arrays, shared among the processor's cores, and the memory they may take."""
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+from fle.errors import FLEError
 
 Array = npt.NDArray[Any]
 Item = TypeVar("Item")
@@ -18,6 +23,60 @@ SMALLEST = np.finfo(np.float64).smallest_subnormal
 FEW_ROWS = 65_536
 # The same in bytes, for plain copies.
 MUCH = 2**24
+_ceiling: ContextVar[int | None] = ContextVar("ceiling", default=None)
+
+
+@contextmanager
+def memory_ceiling(size: int | None) -> Iterator[None]:
+    """In here, what would make this process larger than `size` bytes is refused beforehand.
+
+    Without one, what the machine has left is the limit. The sizes are estimates, made before
+    anything is allocated.
+
+    Example: `with fle.memory_ceiling(8 * 2**30): fle.evaluate(data, policy, gamma=0.99)`.
+    """
+    token = _ceiling.set(size)
+    try:
+        yield
+    finally:
+        _ceiling.reset(token)
+
+
+def require_memory(needed: float, what: str, rows: int) -> None:
+    """Refuse what does not fit, and say how many of its rows would."""
+    ceiling = _ceiling.get()
+    left = _left_on_machine() if ceiling is None else ceiling - _size_of_process()
+    if left is None or needed <= left:
+        return
+    whose = "on this machine" if ceiling is None else "below the ceiling (`memory_ceiling`)"
+    share = max(left, 0) / needed
+    raise FLEError(
+        f"{what} would take about {needed / 2**30:.3g} GiB of memory, and"
+        f" {max(left, 0) / 2**30:.3g} GiB are left {whose}; about {int(rows * share):,} of its"
+        f" {rows:,} rows would fit: use fewer, or give more memory."
+    )
+
+
+def _left_on_machine() -> int | None:
+    """What Linux says is left, for the machine and for the group that the process runs in."""
+    left = []
+    with suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        line = next(line for line in lines if line.startswith("MemAvailable:"))
+        left.append(int(line.split()[1]) * 1024)
+    with suppress(OSError, ValueError):
+        group = Path("/sys/fs/cgroup")
+        most = int((group / "memory.max").read_text())
+        left.append(most - int((group / "memory.current").read_text()))
+    return min(left) if left else None
+
+
+def _size_of_process() -> int:
+    """Bytes that are in memory now; 0 where the system does not say."""
+    with suppress(OSError, ValueError, IndexError):
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    return 0
 
 
 def in_parallel(

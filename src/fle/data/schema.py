@@ -201,6 +201,9 @@ class Record:
     probability_names: tuple[str, ...] = field(metadata=_fact())
     number_of_source_rows: int = field(metadata=_fact())
     whole_episodes: bool = field(metadata=_fact())
+    # What a column is called changes no number, so a run goes on under other names.
+    observation_names: tuple[str, ...] = field(default=(), metadata=_fact(identifies=False))
+    action_names: tuple[str, ...] = field(default=(), metadata=_fact(identifies=False))
     warnings: tuple[str, ...] = field(metadata=_fact(identifies=False))
     notes: tuple[str, ...] = field(metadata=_fact(identifies=False))
 

@@ -346,3 +346,36 @@ def _first_bad_row(name: str, values: Any) -> str:
                 f" (ragged); {advice}"
             )
     return f"{name}: {advice}, got an object array; convert it with np.stack or .astype(float)"
+
+
+def feature_names(field: str, given: Sequence[str] | None, values: Array) -> tuple[str, ...]:
+    """One distinct name for each column (n, p); none where none was given, or codes need none."""
+    if given is None or values.ndim == 1:
+        return ()
+    names = tuple(str(name) for name in given)
+    if len(names) != values.shape[1] or len(set(names)) < len(names):
+        raise DataError(
+            f"{field}: expected {values.shape[1]} distinct names, one a column, got {len(names)}:"
+            f" {', '.join(map(repr, names[:5]))}"
+        )
+    return names
+
+
+def require_same_names(whose: str, expected: Sequence[str], given: Sequence[str]) -> None:
+    """Refuse columns of other names, or in another order; nothing is known of unnamed ones."""
+    if not expected or not given or tuple(expected) == tuple(given):
+        return
+    lacking = [name for name in expected if name not in set(given)]
+    surplus = [name for name in given if name not in set(expected)]
+    problem = "the order is another: put them in this one"
+    if lacking or surplus:
+        parts = [f"{_some(lacking)} are missing"] if lacking else []
+        parts += [f"nothing knows {_some(surplus)}"] if surplus else []
+        problem = " and ".join(parts)
+    raise DataError(
+        f"{whose}: expected the columns {_some(expected)}, got {_some(given)}; {problem}"
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:8])) + (", ..." if len(names) > 8 else "")

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar, get_type_hints
 
 import jax
 import jax.numpy as jnp
@@ -15,22 +15,44 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
+from fle.data.passes import require_memory
 from fle.errors import FLEError
-from fle.files import make_directory, remove_leftovers, write_atomically
+from fle.files import (
+    make_directory,
+    parsed_json,
+    remove_leftovers,
+    require_plain_file,
+    write_atomically,
+)
 from fle.fitting.encoding import Fitted
 from fle.fitting.loop import LoopState
 from fle.fitting.measurement import StageRecord
 from fle.fitting.optimiser import initial_state
+from fle.manifests import require_form
 
 Resume = Literal["latest", "previous"]
 # Many short stages are not worth a file each.
 SECONDS_BETWEEN = 5.0
 KEPT_FILES = 2
+CHECKPOINT = "stage-*.safetensors"
 Arrays = Mapping[str, np.ndarray]
 Tree = TypeVar("Tree")
 # One entry of metadata only: safetensors writes several in random order.
 METADATA = "fle"
 HEADER_LENGTH = 8
+# A record in a file: JSON has no NaN, so any number may be null.
+RECORD = {
+    name: list[float | None] if hint is np.ndarray else hint | None
+    for name, hint in get_type_hints(StageRecord).items()
+}
+STATE = {
+    "run": str,
+    "stage": int,
+    "fits": int,
+    "weight_decay": float,
+    "notes": list[str],
+    "records": list[RECORD],  # type: ignore[valid-type]
+}
 
 
 class Checkpoints:
@@ -45,7 +67,7 @@ class Checkpoints:
 
     def files(self) -> list[Path]:
         """From old to new."""
-        return sorted(self._directory.glob("stage-*.safetensors"))
+        return sorted(self._directory.glob(CHECKPOINT))
 
     def restore(self, blank: Fitted) -> LoopState | None:
         """The last state that was written, or the one before it if that was asked for."""
@@ -75,7 +97,7 @@ class Checkpoints:
         if self._pending is None:
             return
         state, self._pending = self._pending, None
-        content, _ = tensor_bytes(*_state_contents(state, self._run))
+        content = tensor_bytes(*_state_contents(state, self._run))
         write_atomically(self._directory / f"stage-{state.stage:06d}.safetensors", content)
         for path in self.files()[:-KEPT_FILES]:
             with suppress(OSError):
@@ -83,7 +105,8 @@ class Checkpoints:
         self._written = time.monotonic()
 
     def _read(self, path: Path, blank: Fitted) -> LoopState:
-        arrays, facts, _ = read_tensors(path)
+        arrays, facts = read_tensors(path)
+        require_form(facts, STATE, str(path))
         if facts["run"] != self._run:
             raise FLEError(f"{path} belongs to another run. Remove it and repeat the call.")
         fits = unstacked(blank, without_prefix("fits", arrays), facts["fits"], str(path))
@@ -147,25 +170,27 @@ class DamagedFileError(FLEError):
 
 
 class TensorFile(NamedTuple):
-    """What a file holds, and the hash of all of it."""
+    """What a file holds."""
 
     arrays: dict[str, np.ndarray]
     facts: dict[str, Any]
-    sha256: str
 
 
-def tensor_bytes(arrays: Arrays, facts: Mapping[str, Any]) -> tuple[bytes, str]:
-    """The content of a file, and its hash. Equal arrays and facts give equal bytes."""
+def tensor_bytes(arrays: Arrays, facts: Mapping[str, Any]) -> bytes:
+    """The content of a file, with its hash. Equal arrays and facts give equal bytes."""
     ordered = {name: np.asarray(value, order="C") for name, value in arrays.items()}
     text = json.dumps(facts, sort_keys=True, allow_nan=False)
     sha256 = _digest(ordered, text)
     metadata = {METADATA: json.dumps({"facts": text, "sha256": sha256}, sort_keys=True)}
-    return safetensors.numpy.save(ordered, metadata), sha256
+    return safetensors.numpy.save(ordered, metadata)
 
 
 def read_tensors(path: Path) -> TensorFile:
     """Arrays and facts, after the hash was compared."""
+    require_plain_file(path)
     try:
+        # As bytes, as arrays, and as parameters.
+        require_memory(3 * path.stat().st_size, str(path), 1)
         content = path.read_bytes()
     except OSError as error:
         raise FLEError(f"{path} cannot be read: {error.strerror}.") from error
@@ -173,10 +198,10 @@ def read_tensors(path: Path) -> TensorFile:
         arrays = safetensors.numpy.load(content)
         length = int.from_bytes(content[:HEADER_LENGTH], "little")
         header = json.loads(content[HEADER_LENGTH : HEADER_LENGTH + length])
-        stated = json.loads(header["__metadata__"][METADATA])
-        text, expected = stated["facts"], stated["sha256"]
-        facts = json.loads(text)
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        stated = parsed_json(header["__metadata__"][METADATA])
+        text, expected = str(stated["facts"]), str(stated["sha256"])
+        facts = dict(parsed_json(text))
+    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DamagedFileError(
             f"{path} is cut or damaged: of its {len(content):,} bytes no hash (sha256) can be read."
         ) from error
@@ -185,7 +210,7 @@ def read_tensors(path: Path) -> TensorFile:
         raise DamagedFileError(
             f"{path} is damaged: its hash (sha256) should be {expected[:12]} and is {found[:12]}."
         )
-    return TensorFile(arrays, facts, expected)
+    return TensorFile(arrays, facts)
 
 
 def _digest(arrays: Arrays, text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +30,8 @@ from fle.returns.measures import Measure, measure
 
 PAIRS = 4 * SAMPLE_BLOCK
 Out = Mapping[str, str | os.PathLike[str]] | str | os.PathLike[str] | None
+# Up to as many policies, each is held against every other.
+MOST_IN_PAIRS = 20
 CAUTION = "these are differences between fitted distributions; the error of the fits is not in them"
 
 
@@ -100,6 +102,7 @@ class Comparison:
         for place, (name, planned) in enumerate(plans.items()):
             if name in refused:
                 continue
+            planned.cost.require_memory()
             evaluations[name] = planned.carry_out(
                 anyway=anyway,
                 progress=Titled(name, progress or default_progress()),
@@ -137,39 +140,47 @@ class Comparison:
         return sorted(values, key=lambda pair: -chosen.direction * pair[1])
 
     def differences(self, names: Sequence[str] | None = None) -> list[Difference]:
-        """Each policy against every later one, in pairs from the same starts."""
-        names = list(self.evaluations) if names is None else list(names)
-        sums = {name: self._sums(self.paired[name]) for name in names}
-        return [Difference.of(a, b, sums[a], sums[b]) for a, b in combinations(names, 2)]
+        """The pairs of `pairs_of`, as returns from the same starts; names from best to worst."""
+        pairs = pairs_of(list(self.evaluations) if names is None else names)
+        sums = {name: self._sums(self.paired[name]) for pair in pairs for name in pair}
+        return [Difference.of(a, b, sums[a], sums[b]) for a, b in pairs]
 
-    def dominance(self, order: Literal[1, 2] = 1) -> list[Dominance]:
-        """Every ordered pair of policies, held against stochastic dominance of an order."""
+    def dominance(
+        self, order: Literal[1, 2] = 1, names: Sequence[str] | None = None
+    ) -> list[Dominance]:
+        """The same pairs, both ways round, held against stochastic dominance of an order."""
         if order not in (1, 2):
             raise SettingsError(f"order must be 1 or 2, got {order!r}.")
-        sums = {name: np.sort(self._sums(rows)) for name, rows in self.paired.items()}
+        pairs = pairs_of(list(self.evaluations) if names is None else names)
+        sums = {name: np.sort(self._sums(self.paired[name])) for pair in pairs for name in pair}
         return [
             dominance(first, second, sums[first], sums[second], order)
-            for first in sums
-            for second in sums
-            if first != second
+            for pair in pairs
+            for first, second in (pair, pair[::-1])
         ]
 
     def dominance_in_words(self, names: Sequence[str] | None = None) -> list[str]:
         """For each pair of policies, which of them everybody would prefer, if any."""
         names = list(self.evaluations) if names is None else list(names)
         holding = {
-            order: {(d.first, d.second) for d in self.dominance(order) if d.holds}
+            order: {(d.first, d.second) for d in self.dominance(order, names) if d.holds}
             for order in (1, 2)
         }
-        return [preference(a, b, holding[1], holding[2]) for a, b in combinations(names, 2)]
+        return [preference(a, b, holding[1], holding[2]) for a, b in pairs_of(names)]
 
     def pairing(self) -> str:
         """How the pairs were made, in words."""
         pairs = len(next(iter(self.paired.values()))) if self.paired else 0
-        return (
+        words = (
             f"{pairs:,} pairs of simulated episodes; both of a pair begin at the same one of the"
             f" {self.starts:,} logged starts and are independent from there on"
         )
+        if len(self.evaluations) > MOST_IN_PAIRS:
+            words += (
+                f"; of {len(self.evaluations):,} policies, the first is held against every other,"
+                " and each against the next"
+            )
+        return words
 
     def report(
         self,
@@ -245,6 +256,18 @@ def compare(
     return Comparison.of(
         plans, weights=weights, anyway=anyway, progress=progress, out=out, resume=resume
     )
+
+
+def pairs_of(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Which policies are held against each other: all, or of very many the first and neighbours.
+
+    names: in the order of their ranking, so that the first is the best.
+
+    Example: `pairs_of(["a", "b", "c"])` is `[("a", "b"), ("a", "c"), ("b", "c")]`.
+    """
+    if len(names) <= MOST_IN_PAIRS:
+        return list(combinations(names, 2))
+    return [*((names[0], other) for other in names[1:]), *pairwise(names[1:])]
 
 
 @contextmanager

@@ -18,12 +18,14 @@ import numpy.typing as npt
 from jaxtyping import Array, Float
 
 from fle.data import Dataset
+from fle.data.readers.reading import unnamed
 from fle.errors import DataError, FLEError, SettingsError
 from fle.files import plain_json
 from fle.fitting.encoding import Encoder, Fitted
 from fle.fitting.measurement import StageRecord
 from fle.fitting.problem import Problem
 from fle.fitting.sampling import SAMPLE_BLOCK, draw_block
+from fle.manifests import Key, require_form
 from fle.models.law import Law
 from fle.models.specs import ModelSpec
 from fle.policies.answers import Coverage
@@ -87,18 +89,22 @@ class Evaluation:
         """The distribution of the return that follows one observation and action.
 
         A batch of observations and actions gives the equal mixture of their distributions. With a
-        finite horizon, `step` (counting from 0) says when they occur.
+        finite horizon, `step` (counting from 0) says when they occur. A frame or a mapping must
+        have the columns of the data, by name and in order.
         """
         observations, actions = self._batch(observation, action)
         inputs = self.encoder.inputs(observations, actions)
         weights = np.full(len(inputs), 1 / len(inputs))
         return self._distribution(self._fit_of(step), inputs, weights)
 
-    def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write all of it to a run directory, from which `fle.load` gives it back."""
+    def save(self, directory: str | os.PathLike[str], *, key: Key | None = None) -> None:
+        """Write all of it to a run directory, from which `fle.load` gives it back.
+
+        key: signs it, by HMAC-SHA256: bytes, or the path of a file with them.
+        """
         from fle.fitting.runs import save
 
-        save(self, directory)
+        save(self, directory, key)
 
     def report(
         self,
@@ -131,6 +137,9 @@ class Evaluation:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Both with a leading axis, checked against the sizes of the data."""
         sizes = self.encoder.sizes
+        logged = self.logged
+        observation = unnamed("observation", observation, logged.observation_names)
+        action = unnamed("action", action, logged.action_names)
         observations = _rows_of(
             "observation", observation, sizes.observation, sizes.discrete_observations
         )
@@ -264,16 +273,12 @@ class Provenance:
     @classmethod
     def from_plain(cls, plain: dict[str, Any], source: str) -> Self:
         """From the content of `run.json`."""
-        if plain.get("format") != FORMAT:
-            raise FLEError(
-                f"{source}: expected format {FORMAT}, found {plain.get('format')!r}. Use the "
-                "version of fle that wrote it."
-            )
-        names = [field.name for field in dataclasses.fields(cls)]
-        missing = [name for name in names if name not in plain]
-        if missing:
-            raise FLEError(f"{source} is damaged: it lacks {', '.join(missing)}.")
-        return cls(**{name: plain[name] for name in names})
+        require_format(plain, source)
+        values = {name: value for name, value in plain.items() if name != "format"}
+        require_form(values, cls, source)
+        if values["seed"] < 0:
+            raise FLEError(f"{source} is damaged: seed: expected at least 0, got {values['seed']}.")
+        return cls(**values)
 
     @property
     def identity(self) -> str:
@@ -294,6 +299,15 @@ class Provenance:
         return lines
 
 
+def require_format(plain: dict[str, Any], source: str) -> None:
+    """Refuse a file of another version, whose fields may mean something else."""
+    if plain.get("format") != FORMAT:
+        raise FLEError(
+            f"{source}: expected format {FORMAT}, found {str(plain.get('format'))[:20]}. Use the "
+            "version of fle that wrote it."
+        )
+
+
 def current_versions() -> dict[str, str]:
     """Versions of the packages a result depends on, and the machine."""
     return {
@@ -312,6 +326,7 @@ class LoggedData:
         cut as the evaluated returns are; None where whole episodes are not known.
     complete: (episodes,), whether an episode's return is whole: it ended, or reached the horizon.
         The others lack what came after they were cut off.
+    observation_names, action_names: of the columns, where the data has any.
     """
 
     rows: int
@@ -319,6 +334,8 @@ class LoggedData:
     summary: str
     returns: np.ndarray | None
     complete: np.ndarray | None
+    observation_names: tuple[str, ...] = ()
+    action_names: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, data: Dataset, gamma: float, horizon: int | None) -> Self:
@@ -326,7 +343,15 @@ class LoggedData:
         returns, complete = None, None
         if data.episodes is not None and data.whole_episodes:
             returns, complete = data.observed_returns(gamma, horizon)
-        return cls(len(data), data.number_of_episodes, data.summary(), returns, complete)
+        return cls(
+            len(data),
+            data.number_of_episodes,
+            data.summary(),
+            returns,
+            complete,
+            data.observation_names,
+            data.action_names,
+        )
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -1,5 +1,6 @@
 """Targets follow the log while it does what the policy might have done, then ask the fit."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -34,6 +35,21 @@ class Lines(NamedTuple):
     fits: Any
 
 
+class Coupling(NamedTuple):
+    """The maximal coupling of the target policy p and the policy mu that logged the data.
+
+    The logged action is taken with probability min(1, p/mu); else one is drawn from what is left,
+    p - min(p, mu). It has the law p, is the logged one as often as possible (Lindvall 1992, the
+    rule of speculative sampling), and is exact where mu is.
+
+    accepted: (n,) min(1, p/mu) of the action logged at the next row.
+    shared: (n, candidates) min(1, mu/p) of the candidates.
+    """
+
+    accepted: np.ndarray
+    shared: np.ndarray
+
+
 @dataclass(frozen=True, eq=False)
 class Trail:
     """How far each row's target may follow the log, drawn afresh each time.
@@ -64,28 +80,24 @@ class Trail:
         rewards: np.ndarray,
         gamma: float,
         trace: float,
-        logging: np.ndarray | None = None,
+        coupling: "Coupling | None" = None,
     ) -> "Trail":
         """Of a policy's actions at the next observations of the data.
 
         trace: probability to go on where the log agrees with the policy; 0 never follows it.
-        logging: (n, candidates) probabilities mu of the candidates, which must be all actions,
-            under the policy that logged the data. The logged action is then followed with
-            probability trace * min(1, p/mu), and what is left is p - trace * min(p, mu): the
-            maximal coupling of both policies, which follows further and is exact where mu is.
+        coupling: with the policy that logged the data; without it, both act independently.
         """
         linked = linked_rows(data) & (trace > 0)
         if not linked.any():
             chance = np.zeros(len(data))
             return cls(chance, table.probabilities, rewards, data.terminations, linked, gamma)
-        agrees, policy = _agreement(data, table) & linked[:, None], table.probabilities
-        if logging is None:
-            followed = trace * np.where(agrees, policy, 0.0)
+        policy = table.probabilities
+        if coupling is None:
+            followed = trace * np.where(_agreement(data, table) & linked[:, None], policy, 0.0)
             chance = followed.sum(axis=1)
         else:
-            followed = trace * np.where(linked[:, None], np.minimum(policy, logging), 0.0)
-            ratio = np.divide(policy, logging, out=np.zeros_like(policy), where=logging > 0)
-            chance = trace * np.where(agrees, np.minimum(1.0, ratio), 0.0).sum(axis=1)
+            followed = trace * np.where(linked[:, None], policy * coupling.shared, 0.0)
+            chance = trace * np.where(linked, coupling.accepted, 0.0)
         left = policy - followed
         total = left.sum(axis=1)
         # What is always followed is never asked.
@@ -204,6 +216,25 @@ def _agreement(data: Dataset, table: ActionTable) -> np.ndarray:
     following = np.concatenate([data.actions[1:], data.actions[-1:]])[:, None]
     agrees = table.actions == following
     return agrees if agrees.ndim == 2 else agrees.all(axis=2)
+
+
+def discrete_coupling(data: Dataset, policy: np.ndarray, logging: np.ndarray) -> Coupling:
+    """Of probabilities (n, A) of all actions at the next observations."""
+    following = np.concatenate([data.actions[1:], data.actions[-1:]])[:, None]
+    shared = np.minimum(1.0, logging / np.maximum(policy, 1e-30))
+    p, mu = (np.take_along_axis(values, following, axis=1)[:, 0] for values in (policy, logging))
+    return Coupling(np.minimum(1.0, p / np.maximum(mu, 1e-30)), shared)
+
+
+def normal_coupling(
+    data: Dataset, table: ActionTable, densities: Callable[[np.ndarray], np.ndarray]
+) -> Coupling:
+    """Of a normal policy, with densities (n, m) of actions (n, m, k) at the next observations."""
+    following = np.concatenate([data.actions[1:], data.actions[-1:]])[:, None]
+    everything = np.concatenate([following, table.actions], axis=1)
+    with np.errstate(divide="ignore"):
+        ratio = table.log_densities(everything) - np.log(densities(everything))
+    return Coupling(np.exp(np.minimum(0.0, ratio[:, 0])), np.exp(np.minimum(0.0, -ratio[:, 1:])))
 
 
 def by_fit(lines: Lines, size: int, fits: int) -> tuple[Lines, np.ndarray]:

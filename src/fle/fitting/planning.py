@@ -11,10 +11,17 @@ import numpy as np
 
 from fle.data import Dataset
 from fle.errors import CoverageError, FLEWarning, SettingsError
+from fle.fitting.behaviour import logging_policy
 from fle.fitting.checkpoints import Resume
 from fle.fitting.encoding import Encoder
 from fle.fitting.evaluation import Evaluation, LoggedData, Provenance, current_versions
-from fle.fitting.following import Trail
+from fle.fitting.following import (
+    Coupling,
+    Trail,
+    discrete_coupling,
+    linked_rows,
+    normal_coupling,
+)
 from fle.fitting.loop import Keeper, Loop, NothingKept
 from fle.fitting.problem import (
     Problem,
@@ -29,12 +36,19 @@ from fle.fitting.remarks import data_remarks, ends_at
 from fle.fitting.runs import begin_run
 from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness
 from fle.models.specs import ModelSpec, as_plain, family
-from fle.policies import Policy, TabulatedPolicy, settle, tabulated
+from fle.policies import ActionTable, Policy, TabulatedPolicy, settle, tabulated
+from fle.policies.answers import by_action
 from fle.recipe import ONE_FIT, Recipe, Resolved, resolve, usual
 
 # Below this many rows the networks of an autoregressive model have too little to learn from.
 ROWS_FOR_AUTOREGRESSION = 5_000
 ROW_USES = ("all", "step", "split")
+# Fewer rows tell too little of what was logged with which probability; more actions take too much
+# memory.
+ROWS_FOR_COUPLING, MOST_COUPLED = 10_000, 32
+# An error of propensities comes back at every step of an episode: one beyond this many times what
+# chance alone makes of a perfect model is not risked.
+BEYOND_CHANCE = 1.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +68,7 @@ class Plan:
     model: ModelSpec
     recipe: Resolved
     encoder: Encoder
+    following: ActionTable
     trail: Trail
     stages: tuple[Stage, ...]
     initial_inputs: np.ndarray
@@ -108,7 +123,7 @@ class Plan:
             spec=self.model,
             recipe=self.recipe,
             encoder=self.encoder,
-            rows=self.encoder.rows(self.data, self.target.following, self.trail),
+            rows=self.encoder.rows(self.data, self.following, self.trail),
             trail=self.trail,
             weights=self.data.weights,
             stages=self.stages,
@@ -306,6 +321,7 @@ class Decisions(NamedTuple):
     model: ModelSpec
     recipe: Resolved
     encoder: Encoder
+    table: ActionTable
     trail: Trail
     notes: tuple[str, ...]
 
@@ -327,7 +343,8 @@ def _decide(
     gamma, horizon, use, stages = question
     encoder = Encoder.standardising(data) if spec.standardised else Encoder.raw(data)
     trace = _possible_trace(spec, asked, question, notes)
-    trail = Trail.of(data, target.following, encoder.rewards(data), gamma, trace)
+    table, coupling = _coupled(data, target, trace, notes)
+    trail = Trail.of(data, table, encoder.rewards(data), gamma, trace, coupling)
     number, why = chosen_stages(stages, horizon, data, gamma, trail)
     problem = Problem(gamma, horizon, use, number)
     recipe = replace(resolve(asked, _usual_recipe(problem, data, spec)), trace=trace)
@@ -337,7 +354,7 @@ def _decide(
         notes.append(f"batch size {len(data)}: all rows there are")
     if horizon is not None and gamma < 1:
         notes.append(f"returns are discounted by {gamma:g} and end after {horizon} steps")
-    return Decisions(problem, data, spec, recipe, encoder, trail, tuple(notes))
+    return Decisions(problem, data, spec, recipe, encoder, table, trail, tuple(notes))
 
 
 def _possible_trace(spec: ModelSpec, asked: Recipe, question: Question, notes: list[str]) -> float:
@@ -358,10 +375,37 @@ def _possible_trace(spec: ModelSpec, asked: Recipe, question: Question, notes: l
     return 0.0
 
 
+def _coupled(
+    data: Dataset, target: TabulatedPolicy, trace: float, notes: list[str]
+) -> tuple[ActionTable, Coupling | None]:
+    """The policy's next actions, and their coupling with what was logged, if that can be told."""
+    table, actions = target.following, data.number_of_actions
+    told = data.propensities is not None or data.number_of_observations is not None
+    possible = table.normal is not None if actions is None else actions <= MOST_COUPLED
+    enough = (told and actions is not None) or len(data) >= ROWS_FOR_COUPLING
+    if trace == 0 or target.coverage is None or not possible or not enough:
+        return table, None
+    if not linked_rows(data).any():
+        return table, None
+    logging = logging_policy(data)
+    notes.append(logging.in_words())
+    by_chance = logging.calibration.error <= BEYOND_CHANCE * logging.calibration.floor
+    if not (logging.known or (logging.calibrated and by_chance)):
+        notes.append(
+            "not good enough to couple it with the policy: actions must agree by themselves"
+        )
+        return table, None
+    if actions is None:
+        return table, normal_coupling(data, table, logging.next_densities)
+    policy = by_action(table.actions, table.probabilities, actions)
+    following = ActionTable.of_probabilities(policy)
+    return following, discrete_coupling(data, policy, np.asarray(logging.next_probabilities))
+
+
 def _plan_of(
     decisions: Decisions, target: TabulatedPolicy, logged: LoggedData, provenance: Provenance
 ) -> Plan:
-    problem, data, spec, recipe, encoder, trail, notes = decisions
+    problem, data, spec, recipe, encoder, table, trail, notes = decisions
     remarks = data_remarks(data, encoder, problem.horizon, problem.rows)
     generator = Randomness(provenance.seed, Purpose.PLAN).generator
     stages = stages_of(problem, data, recipe, generator)
@@ -373,6 +417,7 @@ def _plan_of(
         model=spec,
         recipe=recipe,
         encoder=encoder,
+        following=table,
         trail=trail,
         stages=stages,
         initial_inputs=inputs,

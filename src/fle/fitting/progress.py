@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol, TextIO
 
 import numpy as np
 
+from fle.data.passes import require_memory
 from fle.models.law import Sizes
 from fle.models.specs import ModelSpec
 from fle.recipe import Resolved
@@ -16,6 +17,9 @@ from fle.recipe import Resolved
 # and a fit this many seconds to compile.
 STEP_OVER_PRODUCTS, COMPILATION = 3.0, 6.0
 SIDE, REPETITIONS = 64, 200
+# Bytes that JAX and what it compiles take, actions drawn of a policy that is a sampler, and the
+# width from which on one-hot vectors outweigh everything else.
+RUNTIME, DRAWN, DENSE = 300 * 2**20, 16, 64
 
 
 class Progress(Protocol):
@@ -106,18 +110,29 @@ def _clock(seconds: float) -> str:
 
 
 class Cost(NamedTuple):
-    """What training takes: optimiser steps, times that a row is used, and a guess in seconds."""
+    """What training takes: optimiser steps, times that a row is used, and guesses of the rest.
+
+    seconds: on this machine, with a core to itself. memory: bytes beside the data itself. rows: of
+    the data.
+    """
 
     steps: int
     row_uses: int
     seconds: float
+    memory: int
+    rows: int
 
     def in_words(self) -> str:
         """In one line."""
         return (
             f"{self.steps:,} optimiser steps, {self.row_uses:,} uses of a row, about "
-            f"{self.seconds:,.0f} s on this machine with a core to itself"
+            f"{self.seconds:,.0f} s on this machine with a core to itself, and "
+            f"{self.memory / 2**30:.2g} GiB of memory"
         )
+
+    def require_memory(self) -> None:
+        """Refuse a fit that does not fit in memory, before anything of it is allocated."""
+        require_memory(self.memory, "The fit", self.rows)
 
 
 def expected_cost(spec: ModelSpec, recipe: Resolved, sizes: Sizes, stages: int, rows: int) -> Cost:
@@ -128,10 +143,23 @@ def expected_cost(spec: ModelSpec, recipe: Resolved, sizes: Sizes, stages: int, 
     steps = recipe.steps * stages
     uses = steps * recipe.batch_size
     numbers = _parameters(spec, sizes)
+    memory = _memory(sizes, rows)
     if numbers == 0:
-        return Cost(0, stages * rows, COMPILATION)
+        return Cost(0, stages * rows, COMPILATION, memory, rows)
     products = 2.0 * 4 * numbers * uses
-    return Cost(steps, uses, COMPILATION + STEP_OVER_PRODUCTS * products / _speed())
+    seconds = COMPILATION + STEP_OVER_PRODUCTS * products / _speed()
+    return Cost(steps, uses, seconds, memory, rows)
+
+
+def _memory(sizes: Sizes, rows: int) -> int:
+    """Rows with their candidates, in float32, and the tables that are prepared from them."""
+    observation = 1 if sizes.discrete_observations else sizes.observation
+    action = 1 if sizes.discrete_actions else sizes.action
+    candidates = sizes.action if sizes.discrete_actions else DRAWN
+    stored = 2 * observation + action + sizes.returns + candidates * (action + 1)
+    # Codes become one-hot vectors wherever a network sees them.
+    seen = sizes.inputs + candidates * (sizes.inputs if sizes.inputs > DENSE else 1)
+    return RUNTIME + 4 * rows * (2 * stored + seen)
 
 
 def _parameters(spec: ModelSpec, sizes: Sizes) -> int:

@@ -1,11 +1,14 @@
 """What a user should know about the data before trusting a number: warnings, with figures."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fle.data import Dataset
 from fle.data.episodes import ends_episode
 from fle.data.passes import centre_and_scale
 from fle.fitting.encoding import Encoder
+from fle.fitting.measurement import StageRecord
 from fle.fitting.problem import RowUse
 from fle.policies.answers import neighbours
 
@@ -16,6 +19,10 @@ LEAST_TAIL_ROWS = 10
 OVERFITTING, LEAST_HELD_OUT = 0.5, 50
 # Fewer episodes may have one length by chance.
 LEAST_EPISODES = 10
+# Stages of a window, and standard deviations of the return that are called a drift.
+LEAST_WINDOW, DRIFT = 3, 0.05
+# The share of returns that is called a tail.
+TAIL = 0.005
 # Rows of each kind that are compared, and the share that must be told apart.
 MOST_COMPARED, SEEN = 1000, 0.9
 
@@ -23,7 +30,7 @@ MOST_COMPARED, SEEN = 1000, 0.9
 def data_remarks(data: Dataset, encoder: Encoder, horizon: int | None, use: RowUse) -> list[str]:
     """All remarks, in the order in which they should be read."""
     return [
-        *_constant_remarks(data),
+        *_constant_remarks(data, use),
         *_length_remarks(data, use),
         *_tail_remarks(data),
         *_horizon_remarks(data, horizon),
@@ -44,15 +51,71 @@ def overfitting(known: float, held_out: float, rows: int) -> tuple[str, ...]:
     )
 
 
-def _constant_remarks(data: Dataset) -> list[str]:
-    """A constant return: the reward never varies, and neither does the length of an episode."""
-    ends = bool(data.terminations.any()) and common_length(data) is None
-    return [
-        f"{name} is {column[0]:g} in every row: its return is a point mass, and spread and risk "
-        "say nothing."
+def unsettled(records: Sequence[StageRecord]) -> tuple[str, ...]:
+    """What the last stages of a discounted fit still changed, where it is more than chance.
+
+    Means of the last tenth of the stages are held against those of the tenth before.
+    """
+    window = len(records) // 10
+    if window < LEAST_WINDOW:
+        return ()
+    values = np.stack([[record.mean, record.cvar] for record in records[-2 * window :]])
+    spread = np.maximum(np.mean([record.std for record in records[-window:]], axis=0), 1e-30)
+    before, after = values[:window], values[window:]
+    moved = np.abs(after.mean(axis=0) - before.mean(axis=0)) / spread
+    # Stages that wander about one place do not drift.
+    noise = np.sqrt((before.var(axis=0) + after.var(axis=0)) / window) / spread
+    if not np.any((moved > DRIFT) & (moved > 3 * noise)):
+        return ()
+    mean, tail = moved.max(axis=1)
+    return (
+        f"the fit has not settled: over its last {window} stages the mean moved by {mean:.2f} and "
+        f"the CVaR by {tail:.2f} standard deviations of the return; ask for more stages, such as "
+        f"stages={2 * len(records)}",
+    )
+
+
+def lost_tail(targets: np.ndarray, drawn: np.ndarray) -> tuple[str, ...]:
+    """Whether a first fit has the tails of what it was fitted to: draws (n, d) at the same rows."""
+    found = []
+    for target, draw in zip(targets.T, drawn.T, strict=True):
+        for sign, name in ((1, "lower"), (-1, "upper")):
+            limit = np.quantile(sign * target, TAIL)
+            logged, fitted = (int(np.sum(sign * values <= limit)) for values in (target, draw))
+            # Ties at the limit are no tail.
+            if logged <= 2 * TAIL * len(target) and fitted < 0.5 * logged - 3 * np.sqrt(logged):
+                found.append(f"{name} tail: {logged / len(target):.2%}, {fitted / len(draw):.2%}")
+    if not found:
+        return ()
+    return (
+        "the first fit misses rare returns that the log shows (share in the log, and in the fit; "
+        f"{'; '.join(found)}): risks that rest on them are understated; more steps may help, such "
+        "as Recipe(steps=...), or another model",
+    )
+
+
+def _constant_remarks(data: Dataset, use: RowUse) -> list[str]:
+    """A constant return: the reward never varies, and the fit knows how often it is earned."""
+    constant = [
+        (name, column[0])
         for name, column in zip(data.reward_names, data.rewards.T, strict=True)
-        if np.all(column == column[0]) and (column[0] == 0 or not ends)
+        if np.all(column == column[0])
     ]
+    if any(value != 0 for _, value in constant) and not _length_is_known(data, use):
+        constant = [(name, value) for name, value in constant if value == 0]
+    return [
+        f"{name} is {value:g} in every row: its return is a point mass, and spread and risk "
+        "say nothing."
+        for name, value in constant
+    ]
+
+
+def _length_is_known(data: Dataset, use: RowUse) -> bool:
+    """Whether all episodes are equally long, and the fit can tell where they end."""
+    if not data.terminations.any():
+        return True
+    length = common_length(data)
+    return length is not None and (length == 1 or use == "step" or _end_is_seen(data))
 
 
 def _length_remarks(data: Dataset, use: RowUse) -> list[str]:

@@ -1,56 +1,33 @@
 """Run directories: one writer, what a run was begun with, where it goes on, and its result."""
 
-import dataclasses
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from fle.errors import FLEError, SettingsError
-from fle.files import (
-    make_directory,
-    read_json,
-    remove_leftovers,
-    sole_writer,
-    write_atomically,
-    write_json,
+from fle.files import make_directory, read_json, remove_leftovers, sole_writer, write_json
+from fle.fitting.checkpoints import CHECKPOINT, Checkpoints, Resume
+from fle.fitting.evaluation import Evaluation, Provenance
+from fle.fitting.run_contents import MODEL, RESULT, RUN, SAMPLES, read_result, write_result
+from fle.manifests import (
+    MANIFEST,
+    Key,
+    ManifestError,
+    check_manifest,
+    is_signed,
+    write_manifest,
 )
-from fle.fitting.checkpoints import (
-    Checkpoints,
-    DamagedFileError,
-    Resume,
-    prefixed,
-    read_tensors,
-    record_as_plain,
-    record_from_plain,
-    stacked,
-    tensor_bytes,
-    unstacked,
-    without_prefix,
-)
-from fle.fitting.encoding import Encoder
-from fle.fitting.evaluation import FORMAT, Evaluation, LoggedData, Provenance
-from fle.fitting.loop import blank_fit
-from fle.fitting.problem import Problem
-from fle.models.law import Sizes
-from fle.models.specs import ModelSpec, spec_from_plain
-from fle.policies.answers import Coverage
-from fle.recipe import Resolved
+from fle.models.specs import ModelSpec
 
 CHECKPOINTS = "checkpoints"
-RUN = "run.json"
-MODEL = "model.safetensors"
-SAMPLES = "samples.parquet"
-# Written last: a run that has it is finished.
-RESULT = "result.json"
-# All that stands in a run directory, with what the command line adds.
-WRITTEN = (
-    r"(run|result|context)\.json|model\.safetensors|samples\.parquet"
-    r"|run\.toml|data\.arrow|report\.html"
-)
+# Without these there is no result.
+CORE = (RUN, MODEL, SAMPLES, RESULT)
+# What the command line adds, and writes anew each time.
+ADDED = ("run.toml", "data.arrow", "context.json", "report.html")
+# All that is written in a run directory itself.
+WRITTEN = "|".join(re.escape(name) for name in (*CORE, *ADDED, MANIFEST))
 
 
 class RunDirectory:
@@ -66,7 +43,7 @@ class RunDirectory:
         if saved is not None:
             self._require_same(saved, provenance)
         if resume == "previous":
-            (path / RESULT).unlink(missing_ok=True)
+            (path / MANIFEST).unlink(missing_ok=True)
         if saved is None or not self.finished:
             write_json(path / RUN, (saved or provenance).as_plain())
 
@@ -77,16 +54,19 @@ class RunDirectory:
 
     def result(self, model: ModelSpec) -> Evaluation:
         """The result of a finished run."""
+        # A command that was killed while it wrote what it adds is repeated to write it anew.
+        check_run(self._path, rewritten=ADDED)
         return read_result(self._path, model)
 
-    def finish(self, evaluation: Evaluation) -> None:
+    def finish(self, evaluation: Evaluation, key: Key | None = None) -> None:
         """Write the result."""
         write_result(evaluation, self._path)
+        _seal(self._path, key)
 
     def _saved_provenance(self) -> Provenance | None:
         """What the run was begun with; None if there is nothing yet that could go on."""
         path = self._path / RUN
-        begun = self.checkpoints.files() or (self._path / RESULT).exists()
+        begun = self.checkpoints.files() or _has_result(self._path)
         if not begun or not path.exists():
             return None
         return Provenance.from_plain(read_json(path), str(path))
@@ -126,161 +106,91 @@ def begin_run(
         yield RunDirectory(path, provenance, resume)
 
 
-def load(directory: str | os.PathLike[str], *, model: ModelSpec | None = None) -> Evaluation:
+def load(
+    directory: str | os.PathLike[str], *, model: ModelSpec | None = None, key: Key | None = None
+) -> Evaluation:
     """The evaluation in a run directory, as `fle.evaluate` returned it.
+
+    Every file is held against `manifest.json` before anything in it is believed.
 
     Args:
         directory: what was given to `fle.evaluate` as `out`, or to `Evaluation.save`.
         model: the hyperparameters of a model family of your own; not needed for those of fle.
+        key: what the run was signed with, as bytes or as the path of a file; a run that was not
+            signed with it is refused.
+
+    Example: `fle.load("run/", key="team.key").returns.cvar(0.1)`.
     """
     path = Path(directory)
-    if _has_result(path):
-        return read_result(path, model)
-    if not (path / RUN).exists():
-        what = "has no run.json" if path.is_dir() else "is not there"
-        raise FLEError(
-            f"{path} is not a run directory: it {what}. Give what was given to fle.evaluate as "
-            "`out`, or to Evaluation.save."
-        )
-    raise FLEError(
-        f"The run in {path} is not finished. Repeat the call of fle.evaluate with out={str(path)!r}"
-        " and it goes on from its last checkpoint."
-    )
+    check_run(path, key=key)
+    return read_result(path, model)
 
 
-def save(evaluation: Evaluation, directory: str | os.PathLike[str]) -> None:
-    """Write an evaluation to a run directory of its own."""
+def save(evaluation: Evaluation, directory: str | os.PathLike[str], key: Key | None = None) -> None:
+    """Write an evaluation to a run directory of its own, signed if there is a key."""
     with begin_run(directory, evaluation.provenance, evaluation.model, "latest") as run:
-        run.finish(evaluation)
+        run.finish(evaluation, key)
+
+
+def check_run(
+    path: Path, *, key: Key | None = None, rewritten: Collection[str] = ()
+) -> frozenset[str]:
+    """The files of a finished run, each of which is the one that was written.
+
+    rewritten: those that are about to be written anew, and need not be what they were.
+    """
+    if not _has_result(path):
+        raise FLEError(_unfinished(path))
+    listed = check_manifest(path, key=key, rewritten=rewritten)
+    missing = [name for name in CORE if name not in listed]
+    if missing:
+        raise ManifestError(f"{path / MANIFEST} does not list {missing[0]}, which every run has.")
+    return listed
+
+
+def seal_run(path: Path, key: Key | None) -> None:
+    """Write the manifest of a finished run anew, after files were added to it."""
+    with sole_writer(path):
+        _seal(path, key)
+
+
+def require_key(path: Path, key: Key | None) -> None:
+    """Refuse to write to a signed run what could not be signed again."""
+    if not is_signed(path):
+        return
+    if key is None:
+        raise SettingsError(
+            f"The run in {path} is signed. Give the key that signed it (`sign_key`), so that it "
+            "can be signed again, or another `out`."
+        )
+    check_manifest(path, key=key, rewritten=ADDED)
+
+
+def _seal(path: Path, key: Key | None) -> None:
+    names = [name for name in (*CORE, *ADDED) if (path / name).exists()]
+    kept = [f"{CHECKPOINTS}/{file.name}" for file in (path / CHECKPOINTS).glob(CHECKPOINT)]
+    write_manifest(path, [*names, *kept], key)
 
 
 def _has_result(path: Path) -> bool:
-    return (path / RESULT).exists() and (path / MODEL).exists()
+    """The manifest is written last: a run that has it is finished."""
+    return (path / MANIFEST).exists()
 
 
-def write_result(evaluation: Evaluation, directory: Path) -> None:
-    """Everything `read_result` needs, and the samples for other programs."""
-    run = evaluation.provenance.identity
-    content, sha256 = tensor_bytes(_arrays(evaluation), {"run": run})
-    write_atomically(directory / MODEL, content)
-    samples = evaluation.returns.samples
-    write_atomically(directory / SAMPLES, _parquet(samples, evaluation.return_names))
-    write_json(directory / RESULT, _facts(evaluation, run, sha256))
-
-
-def read_result(directory: Path, model: ModelSpec | None) -> Evaluation:
-    """The evaluation that was written."""
-    provenance = Provenance.from_plain(read_json(directory / RUN), str(directory / RUN))
-    path = directory / RESULT
-    facts = read_json(path)
-    if facts.get("format") != FORMAT:
-        raise FLEError(
-            f"{path}: expected format {FORMAT}, found {facts.get('format')!r}. Use the version of "
-            "fle that wrote it."
+def _unfinished(path: Path) -> str:
+    if not (path / RUN).exists():
+        what = "has no run.json" if path.is_dir() else "is not there"
+        return (
+            f"{path} is not a run directory: it {what}. Give what was given to fle.evaluate as "
+            "`out`, or to Evaluation.save."
         )
-    arrays, _, sha256 = _read_model(directory / MODEL)
-    if (facts.get("run"), facts.get("model_sha256")) != (provenance.identity, sha256):
-        raise DamagedFileError(
-            f"{directory}: {RUN}, {RESULT} and {MODEL} are not of one run, by their hashes "
-            "(sha256). Take all three from the same place."
-        )
-    try:
-        return _evaluation(facts, arrays, provenance, model, directory)
-    except (KeyError, TypeError, IndexError) as error:
-        raise FLEError(f"{path} is damaged: {type(error).__name__} {error}.") from error
-
-
-def _read_model(path: Path) -> Any:
-    try:
-        return read_tensors(path)
-    except DamagedFileError as error:
-        raise DamagedFileError(
-            f'{error} Repeat the call of fle.evaluate with resume="previous": it goes on from a '
-            "checkpoint and gives the same result."
-        ) from error
-
-
-def _arrays(evaluation: Evaluation) -> dict[str, np.ndarray]:
-    logged = evaluation.logged
-    observed = {}
-    if logged.returns is not None and logged.complete is not None:
-        observed = {"returns": logged.returns, "complete": logged.complete}
-    initial = {"inputs": evaluation.initial_inputs, "weights": evaluation.initial_weights}
-    return {
-        **prefixed("fits", stacked(evaluation.fits)),
-        **prefixed("encoder", _encoder_arrays(evaluation.encoder)),
-        **prefixed("initial", initial),
-        **prefixed("logged", observed),
-    }
-
-
-def _encoder_arrays(encoder: Encoder) -> dict[str, np.ndarray]:
-    values = {field.name: getattr(encoder, field.name) for field in dataclasses.fields(encoder)}
-    return {name: value for name, value in values.items() if name != "sizes"}
-
-
-def _facts(evaluation: Evaluation, run: str, sha256: str) -> dict[str, Any]:
-    logged = evaluation.logged
-    return {
-        "format": FORMAT,
-        "run": run,
-        "model_sha256": sha256,
-        "problem": dataclasses.asdict(evaluation.problem),
-        "model": evaluation.model.as_plain(),
-        "recipe": dataclasses.asdict(evaluation.recipe),
-        "sizes": evaluation.encoder.sizes._asdict(),
-        "fits": len(evaluation.fits),
-        "return_names": list(evaluation.return_names),
-        "notes": list(evaluation.notes),
-        "warnings": list(evaluation.warnings),
-        "records": [record_as_plain(record) for record in evaluation.records],
-        "logged": {"rows": logged.rows, "episodes": logged.episodes, "summary": logged.summary},
-        "coverage": None
-        if evaluation.coverage is None
-        else dataclasses.asdict(evaluation.coverage),
-    }
-
-
-def _evaluation(
-    facts: dict[str, Any],
-    arrays: dict[str, np.ndarray],
-    provenance: Provenance,
-    model: ModelSpec | None,
-    directory: Path,
-) -> Evaluation:
-    source = str(directory)
-    spec = spec_from_plain(facts["model"], model, source)
-    encoder = Encoder(sizes=Sizes(**facts["sizes"]), **without_prefix("encoder", arrays))
-    recipe = Resolved(**facts["recipe"])
-    blank = blank_fit(spec, recipe, encoder.sizes, provenance.seed)
-    names = tuple(facts["return_names"])
-    if len(names) != encoder.sizes.returns:
-        raise DamagedFileError(
-            f"{source} is damaged: expected {encoder.sizes.returns} return_names, got {len(names)}."
-        )
-    observed = without_prefix("logged", arrays)
-    return Evaluation(
-        problem=Problem(**facts["problem"]),
-        model=spec,
-        recipe=recipe,
-        records=tuple(record_from_plain(record) for record in facts["records"]),
-        notes=tuple(facts["notes"]),
-        warnings=tuple(facts["warnings"]),
-        return_names=names,
-        encoder=encoder,
-        fits=unstacked(blank, without_prefix("fits", arrays), facts["fits"], source),
-        initial_inputs=arrays["initial/inputs"],
-        initial_weights=arrays["initial/weights"],
-        logged=LoggedData(
-            **facts["logged"], returns=observed.get("returns"), complete=observed.get("complete")
-        ),
-        coverage=_coverage(facts["coverage"]),
-        provenance=provenance,
+    again = (
+        f"Repeat the call of fle.evaluate with out={str(path)!r} and it goes on from its last "
+        "checkpoint."
     )
-
-
-def _coverage(plain: dict[str, Any] | None) -> Coverage | None:
-    return None if plain is None else Coverage(**{**plain, "warnings": tuple(plain["warnings"])})
+    if (path / RESULT).exists():
+        return f"{path} has a result but no {MANIFEST}, so nothing says whose it is. {again}"
+    return f"The run in {path} is not finished. {again}"
 
 
 def require_parquet() -> None:
@@ -291,13 +201,3 @@ def require_parquet() -> None:
         raise SettingsError(
             f'A run directory holds {SAMPLES}, which needs pyarrow: pip install "fle[files]".'
         ) from error
-
-
-def _parquet(samples: np.ndarray, names: tuple[str, ...]) -> bytes:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    table = pa.table({name: samples[:, i] for i, name in enumerate(names)})
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink)
-    return sink.getvalue().to_pybytes()

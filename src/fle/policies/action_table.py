@@ -18,7 +18,8 @@ class ActionTable:
     """For each of n rows, m candidate actions and how probable each is.
 
     `actions` is (n, m) integers if discrete, (n, m, k) floats if continuous; `probabilities` is
-    (n, m), and its rows sum to one.
+    (n, m), and its rows sum to one. `normal`, where the candidates are draws of independent normal
+    actions, has their means and standard deviations, (n, k) each.
 
     >>> table = ActionTable([[0, 1], [0, 1]], [[0.5, 0.5], [0.9, 0.1]])
     >>> len(table), table.candidates
@@ -27,6 +28,7 @@ class ActionTable:
 
     actions: Array
     probabilities: Array
+    normal: tuple[Array, Array] | None = None
 
     def __post_init__(self) -> None:
         actions, probabilities = np.asarray(self.actions), np.asarray(self.probabilities)
@@ -67,9 +69,20 @@ class ActionTable:
         return cls.of_draws(actions[:, None])
 
     @classmethod
-    def of_draws(cls, actions: Array) -> "ActionTable":
+    def of_draws(cls, actions: Array, normal: tuple[Array, Array] | None = None) -> "ActionTable":
         """From (n, m) or (n, m, k): m equally probable candidates a row."""
-        return cls(actions, np.full(actions.shape[:2], 1 / actions.shape[1]))
+        return cls(actions, np.full(actions.shape[:2], 1 / actions.shape[1]), normal)
+
+    def log_densities(self, actions: Array) -> Array:
+        """(n, m) of actions (n, m, k), where the policy is normal."""
+        if self.normal is None:
+            raise PolicyError(
+                "densities: the policy is known by actions alone; expected Normal(function), which"
+                " gives their mean and standard deviation"
+            )
+        mean, std = (part[:, None] for part in self.normal)
+        squares = ((actions - mean) / std) ** 2 + np.log(2 * np.pi * std**2)
+        return -0.5 * squares.sum(axis=2)
 
     def __len__(self) -> int:
         return len(self.actions)

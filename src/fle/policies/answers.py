@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fle.data import Dataset
-from fle.data.passes import centre_and_scale
+from fle.data.passes import centre_and_scale, require_memory
 from fle.errors import PolicyError, SettingsError
 from fle.policies.action_table import ActionSpace, ActionTable, Array
 from fle.policies.function_policies import BATCH_SIZE, Policy, Question, stated
@@ -19,6 +19,8 @@ WARN_EFFECTIVE_SHARE = 0.02
 MOST_UNSEEN = 0.5
 LEAST_EFFECTIVE_ROWS = 30
 
+# Of an action and its probability, in float64, while they are checked.
+TABLE_BYTES = 3 * 16
 NEIGHBOURS = 50
 MOST_QUERIES, MOST_ROWS = 4096, 100_000
 # With more features than this a search tree helps no more, and a smaller part must do.
@@ -111,6 +113,9 @@ def tabulated(policy: Policy, data: Dataset, *, draws: int = 16, seed: int = 0) 
     """
     _check_settings(draws, seed, BATCH_SIZE)
     data.require_initial_observations()
+    candidates = data.number_of_actions or draws * (data.action_dim or 1)
+    needed = TABLE_BYTES * candidates * len(data)
+    require_memory(needed, f"The table of what the policy does, {candidates} a row,", len(data))
     settled = settle(policy, data, seed=seed)
     following, initial = settled.tables(data, draws, seed)
     covered = None if settled.logged_the_data else coverage(data, following, initial)
@@ -188,7 +193,7 @@ def coverage(data: Dataset, following: ActionTable, initial: ActionTable) -> Cov
     # In random order, so that ties between equally near rows favour none.
     rows = np.random.default_rng(0).permutation(shown)[:most_rows]
     if data.discrete_actions:
-        policy = _by_action(actions, probabilities, data.number_of_actions or 1)
+        policy = by_action(actions, probabilities, data.number_of_actions or 1)
         unseen, efficiency = _discrete(data, rows, observations, policy)
     else:
         unseen, efficiency = _continuous(data, rows, observations, actions, probabilities)
@@ -237,8 +242,8 @@ def _queries(
     return first, second, np.concatenate([part[2] for part in parts])
 
 
-def _by_action(actions: np.ndarray, probabilities: np.ndarray, count: int) -> np.ndarray:
-    """(q, A) probabilities from any candidates."""
+def by_action(actions: np.ndarray, probabilities: np.ndarray, count: int) -> np.ndarray:
+    """(q, A) probabilities of all actions from those of any candidates."""
     result = np.zeros((len(actions), count))
     np.add.at(result, (np.arange(len(actions))[:, None], actions), probabilities)
     return result

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fle.data import Dataset
+from fle.data.validation import require_same_names
 from fle.errors import FLEError, PolicyError
 from fle.policies.action_table import ActionSpace, ActionTable, Array
 
@@ -61,12 +62,19 @@ Policy: TypeAlias = StatedPolicy | Callable[..., Any] | npt.ArrayLike
 
 @dataclass(frozen=True)
 class FunctionPolicy(StatedPolicy):
-    """A policy that is a function of observations; each final class says what it returns."""
+    """A policy that is a function of observations; each final class says what it returns.
+
+    observation_names: what the columns of its observations are called, in order; those of the data
+        must be the same, if both are known. A scikit-learn estimator knows its own.
+    """
 
     function: Callable[..., Any]
+    observation_names: tuple[str, ...] = ()
 
     def tables(self, data: Dataset, draws: int, seed: int) -> tuple[ActionTable, ActionTable]:
         """Asked at the next observations, then at the initial ones."""
+        names = self.observation_names or _own_names(self.function)
+        require_same_names("the policy's observations", names, data.observation_names)
         return _asked_twice(self, data, draws, seed)
 
 
@@ -136,7 +144,7 @@ class Normal(FunctionPolicy):
         """Equally probable draws; mean and std are asked for once, however many are drawn."""
         mean, std = question.space.mean_and_std(question.answers(self._mean_and_std))
         noise = question.generator.standard_normal((len(mean), question.draws, mean.shape[1]))
-        return ActionTable.of_draws(mean[:, None] + std[:, None] * noise)
+        return ActionTable.of_draws(mean[:, None] + std[:, None] * noise, (mean, std))
 
     def _mean_and_std(self, batch: Array) -> Array:
         """(n, 2, k)."""
@@ -202,6 +210,12 @@ class ArrayPolicy(StatedPolicy):
                 " the function lambda states: table[states]"
             )
         return _asked_twice(self, data, draws, seed)
+
+
+def _own_names(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Those that scikit-learn keeps of the table that an estimator was fitted to."""
+    owner = getattr(function, "__self__", function)
+    return tuple(str(name) for name in getattr(owner, "feature_names_in_", ()))
 
 
 def stated(policy: Policy) -> StatedPolicy:

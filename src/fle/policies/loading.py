@@ -28,11 +28,13 @@ from fle.policies.function_policies import (
     Stochastic,
 )
 from fle.policies.onnx_policy import load_onnx
+from fle.policies.onnx_process import OnnxProcess
 from fle.policies.row_policies import Behaviour
 
 TorchKind = Literal["probs", "logits", "action", "mean_std", "mean_log_std"]
 Actions = Literal["drawn", "greedy"]
 TIMEOUT_SECONDS = 600.0
+LEAST_MEMORY = 256 * 2**20
 _CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
@@ -43,6 +45,7 @@ def load_policy(
     output: str | Mapping[str, str] | None = None,
     allow_code: bool = False,
     timeout: float = TIMEOUT_SECONDS,
+    memory: int | None = None,
 ) -> Policy:
     """The policy that a file or a word stands for.
 
@@ -55,6 +58,8 @@ def load_policy(
             outputs are called so, or as scikit-learn and d3rlpy call them.
         allow_code: whether "module:function" may run code.
         timeout: seconds that an ONNX policy or a function may take in total, over all its calls.
+        memory: bytes that an ONNX policy may take. It then runs in a process of its own, as it does
+            on the command line; give them for the file of a stranger.
 
     >>> policy = load_policy("policy.onnx", output="logits=output_0")
     """
@@ -63,7 +68,14 @@ def load_policy(
         return Behaviour()
     path = Path(source)
     if path.suffix.lower() == ".onnx" or path.is_file():
-        return load_onnx(path, input, output, timeout)
+        if memory is None:
+            return load_onnx(path, input, output, timeout)
+        if not isinstance(memory, int) or memory < LEAST_MEMORY:
+            raise SettingsError(
+                f"memory: expected at least {LEAST_MEMORY:,} bytes, which the packages take alone,"
+                f" got {memory!r}"
+            )
+        return OnnxProcess(path, input, output, timeout, memory).policy()
     if _CODE.fullmatch(text):
         if not allow_code:
             raise PolicyError(

@@ -1,5 +1,6 @@
 """What the outputs of an ONNX policy mean: probabilities, logits, an action, a mean with a std."""
 
+import dataclasses
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from fle.errors import PolicyError, SettingsError
+from fle.files import parsed_json
+from fle.manifests import misfit
 from fle.policies.action_table import Array
 from fle.policies.function_policies import (
     Deterministic,
@@ -32,6 +35,8 @@ ALIASES = {
     "variable": "action",
 }
 MOST_ACTIONS = 100_000
+# Under which a file may say what the columns of its observations are called.
+NAMES = "observation_names"
 
 
 def load_onnx(
@@ -42,6 +47,11 @@ def load_onnx(
     session = OnnxSession(content, str(path), input_name, timeout)
     types = session.output_types
     roles = choose_outputs(str(path), tuple(types), output)
+    policy = _policy_of(path, session, roles, model)
+    return dataclasses.replace(policy, observation_names=_observation_names(model, str(path)))
+
+
+def _policy_of(path: Path, session: OnnxSession, roles: dict[str, str], model: Any) -> OnnxPolicy:
     names = tuple(roles.values())
 
     def ask(convert: Callable[[Sequence[Any]], Array]) -> Callable[[Array], Array]:
@@ -71,6 +81,21 @@ def load_onnx(
         return answer[:, 0], answer[:, 1]
 
     return Normal(mean_and_std)
+
+
+def _observation_names(model: Any, name: str) -> tuple[str, ...]:
+    """What the file says of its input: a JSON list under `observation_names` in its metadata."""
+    for entry in model.metadata_props:
+        if entry.key == NAMES:
+            try:
+                found = parsed_json(entry.value)
+            except ValueError as error:
+                raise PolicyError(f"{name}: {NAMES} in its metadata: {error}") from error
+            problem = misfit(found, list[str], NAMES)
+            if problem is not None:
+                raise PolicyError(f"{name}: in its metadata, {problem}")
+            return tuple(found)
+    return ()
 
 
 def choose_outputs(

@@ -303,6 +303,13 @@ class OnnxSession:
             raise PolicyError(f"{self.name}: {failure}: {first_line(error)}") from error
 
 
+def import_all() -> None:
+    """Import what a policy needs, before anything is limited."""
+    import google.protobuf.message  # noqa: F401
+    import onnx  # noqa: F401
+    import onnxruntime  # noqa: F401
+
+
 def _fixed(size: Any) -> int | None:
     """The size of a dimension, None if it is left open (a name, or unknown)."""
     return size if isinstance(size, int) and size > 0 else None

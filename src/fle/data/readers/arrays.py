@@ -1,5 +1,6 @@
 """Arrays by name: a mapping, an npz file, or a flat HDF5 file as D4RL writes it."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -7,13 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from fle.data.passes import Array
+from fle.data.passes import Array, require_memory
 from fle.data.readers.columns import Columns, Part, Source
 from fle.data.readers.formats import optional_package, reading
 from fle.data.validation import numeric_array
 from fle.errors import DataError
 
 INITIAL = "initial_observations"
+# A log in episodes has a few groups each.
+MOST_GROUPS = 10_000_000
+# Entries that an object's header may hold, at most 64 KiB of them.
+IN_HEADER = 2**16
 
 
 def mapping_source(given: Mapping[Any, Any]) -> Source:
@@ -27,6 +32,8 @@ def npz_source(paths: Sequence[Path]) -> Source:
     path = paths[0]
     with reading(path, "npz"), _open_npz(path) as archive:
         names = tuple(archive.files)
+        unpacked = sum(entry.file_size for entry in archive.zip.infolist())
+        require_memory(unpacked, str(path), unpacked // 8)
 
     def get(name: str) -> Array:
         try:
@@ -102,21 +109,36 @@ def open_hdf5(path: Path) -> Any:
         return h5py.File(path, "r")
 
 
-def dataset_names(group: Any, prefix: str = "") -> Iterator[str]:
-    """Paths of the arrays in a group; links to other files are not followed."""
+def dataset_names(group: Any) -> Iterator[str]:
+    """Paths of the arrays in a group; links to other files are not followed.
+
+    Links may lead to one group by many ways, or back to itself: each is entered once.
+    """
     h5py = optional_package("h5py", "reading HDF5")
-    for name in group:
-        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-            continue
-        item = group[name]
-        if isinstance(item, h5py.Group):
-            yield from dataset_names(item, f"{prefix}{name}/")
-        elif isinstance(item, h5py.Dataset) and item.ndim > 0:
-            yield f"{prefix}{name}"
+    waiting, entered = [("", group)], {address(group)}
+    while waiting:
+        prefix, here = waiting.pop()
+        for name in here:
+            if not isinstance(here.get(name, getlink=True), h5py.HardLink):
+                continue
+            item, path = here[name], f"{prefix}{name}"
+            if isinstance(item, h5py.Dataset) and item.ndim > 0:
+                yield path
+            elif isinstance(item, h5py.Group) and address(item) not in entered:
+                entered.add(address(item))
+                if len(entered) > MOST_GROUPS:
+                    raise DataError(f"more than {MOST_GROUPS:,} groups; expected arrays of a log")
+                waiting.append((f"{path}/", item))
+
+
+def address(item: Any) -> int:
+    """Where an object lies in its file: two names of it have the same."""
+    h5py = optional_package("h5py", "reading HDF5")
+    return int(h5py.h5o.get_info(item.id).addr)
 
 
 def read_dataset(source: str, group: Any, name: str) -> Array:
-    """One array, refused if its numbers lie in another file."""
+    """One array, refused if its numbers lie in another file, or nowhere."""
     h5py = optional_package("h5py", "reading HDF5")
     link = group.get(name, getlink=True)
     if not isinstance(link, h5py.HardLink):
@@ -126,4 +148,25 @@ def read_dataset(source: str, group: Any, name: str) -> Array:
         raise DataError(
             f"{source}: {name!r} is not an array; expected its numbers in this file: copy them in"
         )
+    _require_stored(source, name, item)
+    require_memory(item.nbytes, f"{source}: {name!r}", len(item) if item.ndim else 1)
     return item[()]
+
+
+def _require_stored(source: str, name: str, item: Any) -> None:
+    """Refuse rows that were declared and never written: a few bytes may declare billions."""
+    if item.chunks is None:
+        stored = item.id.get_storage_size() // max(item.dtype.itemsize, 1)
+        # Small arrays lie in the header of their object.
+        declared = item.size if item.id.get_storage_size() or item.size > IN_HEADER else 0
+        stored = min(stored, declared)
+    else:
+        declared = math.prod(
+            -(-size // chunk) for size, chunk in zip(item.shape, item.chunks, strict=True)
+        )
+        stored = item.id.get_num_chunks()
+    if stored < declared:
+        raise DataError(
+            f"{source}: {name!r} declares shape {item.shape}, of which {stored / declared:.0%} was"
+            " ever written; expected all of it: write the missing rows, or resize the array"
+        )

@@ -10,14 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from fle.data.passes import Array
-from fle.data.readers.columns import Columns, Part, Source, cell, require_distinct
+from fle.data.passes import Array, require_memory
+from fle.data.readers.columns import Columns, Part, Size, Source, cell, require_distinct
 from fle.data.readers.formats import optional_package, reading
 from fle.data.validation import numeric_array
 from fle.errors import DataError
 
 # Types are inferred from the first block, so one block should hold the whole file.
 LARGEST_BLOCK = 2**30
+# Bytes of a number in memory, and of the least text of one with its comma.
+NUMBER, SHORTEST = 8, 2
+# What gzip makes of a text, at most.
+MOST_PACKED = 20
 
 
 def parquet_source(paths: Sequence[Path]) -> Source:
@@ -41,7 +45,18 @@ def parquet_source(paths: Sequence[Path]) -> Source:
                 tables.append((str(path), file.read(columns=_top_level(schemas[0][1], names))))
         return _columns_of(tables, names)
 
-    return Source(str(paths[0]), tuple(_leaf_names(schemas[0][1])), load)
+    def size(names: Sequence[str]) -> Size:
+        rows = stored = 0
+        for path in paths:
+            with reading(path, "Parquet"):
+                metadata = pq.read_metadata(path)
+                rows += metadata.num_rows
+                groups = range(metadata.num_row_groups)
+                stored += sum(metadata.row_group(group).total_byte_size for group in groups)
+        # A column of one value is nothing in the file, and eight bytes a row in memory.
+        return Size(rows, max(stored, NUMBER * rows * len(names)))
+
+    return Source(str(paths[0]), tuple(_leaf_names(schemas[0][1])), load, size=size)
 
 
 def csv_source(paths: Sequence[Path]) -> Source:
@@ -63,6 +78,12 @@ def _read_csv(path: Path) -> Any:
     with reading(path, "CSV"):
         if path.stat().st_size == 0:
             raise DataError(f"{path} is empty: expected a header line and rows")
+        text = path.stat().st_size * (MOST_PACKED if path.suffix == ".gz" else 1)
+        with path.open("rb") as file:
+            head = file.read(2**20)
+        width = max(len(head.split(b"\n", 2)[min(1, head.count(b"\n"))]), 1)
+        # As text, and then as numbers.
+        require_memory(text * (1 + NUMBER / SHORTEST), str(path), text // width)
         block = min(max(path.stat().st_size + 1, 2**20), LARGEST_BLOCK)
         table = csv.read_csv(path, read_options=csv.ReadOptions(block_size=block))
         require_distinct(str(path), table.column_names)
@@ -139,9 +160,11 @@ def _pandas_source(frame: Any) -> Source:
     if len(frame) == 0:
         raise DataError(f"{source} is empty: it has columns but no row; expected rows")
 
+    place_of = {name: place for place, name in enumerate(names)}
+
     def load(wanted: Sequence[str]) -> Columns:
         blocks = {
-            name: _pandas_blocks(source, name, frame.iloc[:, names.index(name)]) for name in wanted
+            name: _pandas_blocks(source, name, frame.iloc[:, place_of[name]]) for name in wanted
         }
         return Columns((Part(source, len(frame)),), blocks)
 
@@ -179,11 +202,11 @@ def _require_one_schema(schemas: Sequence[tuple[str, Any]]) -> None:
 
 def _top_level(schema: Any, names: Sequence[str]) -> list[str]:
     """The stored columns that hold `names`, some of which may be fields of a struct."""
-    return [
-        name
-        for name in schema.names
-        if any(wanted == name or wanted.startswith(f"{name}.") for wanted in names)
-    ]
+    # Every beginning of a wanted name that a dot ends: a.b.c may lie in a or in a.b.
+    beginnings = set(names)
+    for name in names:
+        beginnings.update(name[:place] for place, letter in enumerate(name) if letter == ".")
+    return [name for name in schema.names if name in beginnings]
 
 
 def _leaf_names(schema: Any) -> list[str]:

@@ -1,8 +1,9 @@
 """Named columns on their way from a file to matrices, and where each row came from."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -59,12 +60,23 @@ class Columns:
 
 @dataclass(frozen=True)
 class Source:
-    """Something with named columns, of which only the needed ones are loaded."""
+    """Something with named columns, of which only the needed ones are loaded.
+
+    size: how large they will be; None for what is in memory already.
+    """
 
     name: str
     names: tuple[str, ...]
     load: Callable[[Sequence[str]], Columns]
     initial_observations: Any | None = None
+    size: Callable[[Sequence[str]], "Size"] | None = None
+
+
+class Size(NamedTuple):
+    """What columns will be in memory, as far as a file tells before it is read."""
+
+    rows: int
+    bytes: int
 
 
 def cell(source: str, column: str, row: int) -> str:
@@ -74,13 +86,11 @@ def cell(source: str, column: str, row: int) -> str:
 
 def require_distinct(source: str, names: Sequence[str]) -> None:
     """Refuse a table in which one name stands for two columns."""
-    twice = (
-        [name for name in names if names.count(name) > 1] if len(set(names)) < len(names) else []
-    )
-    if twice:
+    name, times = next(iter(Counter(names).most_common(1)), ("", 0))
+    if times > 1:
         raise DataError(
-            f"{source}: column {twice[0]!r} appears {names.count(twice[0])} times;"
-            " expected each name once: rename or drop one"
+            f"{source}: column {name!r} appears {times} times; expected each name once: rename or"
+            " drop one"
         )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from fle.data.assembly import Given, assemble, flatten_episodes
 from fle.data.passes import Array
-from fle.data.readers.arrays import dataset_names, open_hdf5, read_dataset
+from fle.data.readers.arrays import address, dataset_names, open_hdf5, read_dataset
 from fle.data.readers.arrow_tables import column_blocks, flattened
 from fle.data.readers.columns import Columns, Part, matrix, precision
 from fle.data.readers.formats import optional_package, reading
@@ -145,6 +145,7 @@ def hdf5_episodes(
             for name in file
             if name.removeprefix("episode_").isdigit()
         )
+        _refuse_twice(path, {f"episode_{number}": file[f"episode_{number}"] for number in numbers})
         for number in numbers:
             group, source = file[f"episode_{number}"], f"{path}: episode_{number}"
             names = list(dataset_names(group))
@@ -153,6 +154,18 @@ def hdf5_episodes(
                 return read_dataset(source, group, name)
 
             yield _arrays(source, Entries(names, "/", get), order, observation)
+
+
+def _refuse_twice(path: Path, groups: Mapping[str, Any]) -> None:
+    """Links let one stored episode count as any number of them."""
+    name_of: dict[int, str] = {}
+    for name, group in groups.items():
+        first = name_of.setdefault(address(group), name)
+        if first != name:
+            raise DataError(
+                f"{path}: {first} and {name} are links to one group; expected an episode each:"
+                " remove one of them"
+            )
 
 
 def arrow_episodes(

@@ -115,10 +115,11 @@ def _match(
 ) -> Vector:
     """Columns by full name, by a pattern with * or ?, or by a prefix."""
     found: list[Vector] = []
+    there = frozenset(names)
     for number, part in enumerate([pattern] if isinstance(pattern, str) else pattern):
         if not isinstance(part, str):
             raise DataError(f"{role}: expected the name of a column, got {part!r}")
-        if part in names:
+        if part in there:
             found.append(whole(part, role))
             continue
         matches = {name: between(name, part) for name in names if fnmatchcase(name, part)}

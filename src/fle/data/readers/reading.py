@@ -10,7 +10,7 @@ import numpy as np
 
 from fle.data.assembly import Given, Recorded, assemble
 from fle.data.dataset import Dataset, emit_warnings, restored
-from fle.data.passes import Array
+from fle.data.passes import Array, require_memory
 from fle.data.readers.arrays import hdf5_source, mapping_source, npz_source
 from fle.data.readers.arrow_tables import arrow_source, csv_source, frame_source, parquet_source
 from fle.data.readers.cache import is_cache, read_cache
@@ -34,9 +34,16 @@ from fle.data.readers.minari import (
 )
 from fle.data.readers.names import Names, Roles, find_roles, reward_names
 from fle.data.schema import COLUMN_OF, WORDS
-from fle.data.validation import episode_array, numeric_array, step_array
+from fle.data.validation import (
+    episode_array,
+    numeric_array,
+    require_same_names,
+    step_array,
+)
 from fle.errors import DataError, SettingsError
 
+# What reading takes at its peak, as a multiple of its columns (`tests/data/test_memory.py`).
+READING = 4.0
 # What opens the files of each format that holds a table.
 OPENED_BY = {
     "parquet": parquet_source,
@@ -107,6 +114,20 @@ def read(
     return data
 
 
+def unnamed(what: str, given: Any, names: Sequence[str]) -> Any:
+    """The columns of a frame or a mapping side by side, if they are named and ordered like these.
+
+    Anything else comes back as it is.
+    """
+    table = frame_source(given)
+    if isinstance(given, Mapping):
+        table = mapping_source({name: np.atleast_1d(value) for name, value in given.items()})
+    if table is None:
+        return given
+    require_same_names(what, names, table.names)
+    return matrix(table.load(table.names), table.names, np.float64)
+
+
 def _read(source: Any, mapped: Mapping[str, Any], number_of_actions: int | None) -> Dataset:
     table = _in_memory(source)
     if table is None:
@@ -160,6 +181,9 @@ def _read_table(
 ) -> Dataset:
     """Load, check and complete the columns; errors name the file."""
     roles = find_roles(source.name, source.names, mapped, mapped["probability"])
+    if source.size is not None:
+        rows, size = source.size(roles.all())
+        require_memory(READING * size, source.name, rows)
     columns = source.load(roles.all())
     recorded = _recorded(source.name, columns, roles)
     propensities = _propensities(columns, roles)
@@ -195,6 +219,8 @@ def _given(
         order=_single(columns, roles, "step"),
         number_of_actions=count,
         reward_names=_reward_names(roles, fields["rewards"]),
+        observation_names=_feature_names(columns, roles, "observation"),
+        action_names=_feature_names(columns, roles, "action"),
         recorded=recorded,
         warnings=warnings,
         notes=(*roles.notes, *_initial_notes(source, roles)),
@@ -276,6 +302,16 @@ def _reward_names(roles: Roles, rewards: Array) -> Sequence[str] | None:
     names = reward_names(roles)
     if len(names) != rewards.shape[1] or (len(names) == 1 and "reward" in roles.alone):
         return None
+    return names
+
+
+def _feature_names(columns: Columns, roles: Roles, role: str) -> list[str]:
+    """Without the prefix that says the role; entries of a list are numbered."""
+    names = []
+    for name in roles.columns[role]:
+        short, block = name.removeprefix(f"{role}."), columns.blocks[name][0]
+        width = math.prod(block.shape[1:])
+        names += [short] if block.ndim == 1 else [f"{short}[{entry}]" for entry in range(width)]
     return names
 
 
