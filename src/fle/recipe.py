@@ -63,6 +63,8 @@ class Recipe:
     held_out: share of the rows held out to measure the loss of every stage.
     trace: probability with which a target follows the log one step further where the log did what
         the policy chose; 0 asks the previous fit after one step (lambda of TD(lambda)).
+    occupancy: whether rows are weighted by where the policy goes, as the log tells it, where that
+        changes anything and leaves enough of the rows.
     trend: whether the location of a return follows a quadratic trend of the inputs beside the
         network (`GMM`, `Gaussian`).
     component_prior: strength, in nats, of the regulariser that draws the components of a mixture to
@@ -85,6 +87,7 @@ class Recipe:
     start: Literal["previous", "fresh"] | None = None
     held_out: float | None = None
     trace: float | None = None
+    occupancy: bool | None = None
     trend: bool | None = None
     component_prior: float | None = None
     beta: float | None = None
@@ -107,7 +110,8 @@ class Recipe:
         schedules = ("stage", "fit", "constant")
         self._require("schedule", '"stage", "fit" or "constant"', lambda v: v in schedules)
         self._require("start", '"previous" or "fresh"', lambda v: v in ("previous", "fresh"))
-        self._require("trend", "True or False", lambda v: isinstance(v, bool | np.bool_))
+        for name in ("trend", "occupancy"):
+            self._require(name, "True or False", lambda v: isinstance(v, bool | np.bool_))
 
     def _require(self, name: str, expected: str, holds: Any) -> None:
         value = getattr(self, name)
@@ -155,6 +159,7 @@ class Resolved:
     start: Literal["previous", "fresh"]
     held_out: float
     trace: float
+    occupancy: bool
     trend: bool
     component_prior: float
     beta: float
@@ -218,6 +223,7 @@ ONE_FIT = Resolved(
     start="previous",
     held_out=0.05,
     trace=1.0,
+    occupancy=True,
     trend=True,
     component_prior=0.0,
     beta=0.5,

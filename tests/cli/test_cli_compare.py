@@ -96,7 +96,7 @@ def test_nothing_is_kept_of_a_policy_that_is_refused(capsys, tmp_path):
     given = ("--horizon", "4", "--number-of-actions", "2", *QUICK, "--out", tmp_path / "runs")
     assert run(capsys, "compare", data, *policies, *given).code == 1
     assert not (tmp_path / "runs" / "columns_bad").exists()
-    assert (tmp_path / "runs" / "columns_good" / "run.toml").exists()
+    assert (tmp_path / "runs" / "columns_good" / "manifest.json").exists()
     page = (tmp_path / "runs" / "comparison.html").read_text(encoding="utf-8")
     assert "No estimate" in page
     assert '<th scope="row">columns:bad</th>' in page

@@ -17,9 +17,9 @@ from killed_runs import POINTS_A_FILE, RunServer
 
 KILLS = 10
 PROBLEMS = ("finite", "discounted")
-# A run writes run.json, a checkpoint a stage, the model, the samples and the result; the command
-# line adds its options, a copy of the data, and the setting of the report.
-FILES = {"finite": 4 + 4 + 3, "discounted": 6 + 4}
+# A run writes run.json, a checkpoint a stage, model, samples, result and manifest; the command
+# line adds its options, a copy of the data, the setting of the report and the manifest once more.
+FILES = {"finite": 4 + 5 + 4, "discounted": 6 + 5}
 
 
 def contents(out):
@@ -45,7 +45,7 @@ def write_log(path):
     pq.write_table(pa.table(columns), path)
 
 
-def kill_and_compare(problem, folder):
+def kill_and_compare(problem, folder, most=KILLS):
     """How many kills happened; every run that was killed ended like an undisturbed one."""
     folder.mkdir()
     write_log(folder / "log.parquet")
@@ -59,16 +59,16 @@ def kill_and_compare(problem, folder):
         assert contents(folder / "again") == undisturbed
         generator = np.random.default_rng(PROBLEMS.index(problem))
         kills = runs = 0
-        while kills < KILLS:
+        while kills < most:
             out = folder / f"killed-{runs}"
             runs += 1
             finished = False
             while not finished:
                 moment = {}
                 # A moment that comes too late kills nothing: the next run directory then.
-                if kills < KILLS and kills % 2:
+                if kills < most and kills % 2:
                     moment = {"seconds": generator.uniform(0.2, 1) * life}
-                elif kills < KILLS:
+                elif kills < most:
                     moment = {"point": int(generator.integers(FILES[problem] * POINTS_A_FILE))}
                 finished, _ = server.run(problem, out, **moment)
                 kills += not finished

@@ -184,7 +184,7 @@ def name_and_value(text: str) -> tuple[str, Any]:
         raise argparse.ArgumentTypeError(f"expected NAME=VALUE, got {text!r}")
     try:
         parsed = tomllib.loads(f"value = {written}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         parsed = {}
     value = parsed["value"] if list(parsed) == ["value"] else written
     return name.strip(), value

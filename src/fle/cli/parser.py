@@ -167,7 +167,8 @@ def read_config(path: Path, command: Command) -> dict[str, Any]:
     """The options in a file; dashes may stand for underscores."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    # Besides what is no TOML: numbers of thousands of digits, and brackets inside brackets.
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: not a TOML file: {error}") from error
     known = {option.name: option for option in command.options if option.name not in UNWRITTEN}
     values = {}

@@ -51,6 +51,7 @@ STATE = {
     "fits": int,
     "weight_decay": float,
     "notes": list[str],
+    "warnings": list[str],
     "records": list[RECORD],  # type: ignore[valid-type]
 }
 
@@ -120,6 +121,7 @@ class Checkpoints:
             optimiser=optimiser,
             weight_decay=facts["weight_decay"],
             notes=tuple(facts["notes"]),
+            warnings=tuple(facts["warnings"]),
             records=tuple(record_from_plain(record) for record in facts["records"]),
         )
 
@@ -134,6 +136,7 @@ def _state_contents(state: LoopState, run: str) -> tuple[dict[str, np.ndarray], 
         "fits": len(state.fits),
         "weight_decay": state.weight_decay,
         "notes": list(state.notes),
+        "warnings": list(state.warnings),
         "records": [record_as_plain(record) for record in state.records],
     }
     return arrays, facts

@@ -18,7 +18,7 @@ from fle.errors import FLEWarning, SettingsError
 from fle.fitting.checkpoints import Resume
 from fle.fitting.evaluation import Evaluation
 from fle.fitting.planning import Plan, plan
-from fle.fitting.problem import Problem, RowUse
+from fle.fitting.problem import Problem, RowUse, sum_of_discounts
 from fle.fitting.progress import Progress, Titled, default_progress
 from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness, draw_block
 from fle.models.specs import ModelSpec
@@ -345,4 +345,5 @@ def _returns_from(
         draw_block(evaluation.fits[-1], inputs[first : first + SAMPLE_BLOCK], generator)
         for first in range(0, len(inputs), SAMPLE_BLOCK)
     ]
-    return np.concatenate(blocks) * evaluation.encoder.reward_unit
+    discounts = sum_of_discounts(evaluation.problem.gamma, evaluation.problem.horizon)
+    return evaluation.encoder.returns(np.concatenate(blocks), discounts)

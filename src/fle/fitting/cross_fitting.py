@@ -206,7 +206,7 @@ def cross_fitted(data: Dataset, parts: Array, seed: int, head: Choice | Blend) -
         for weight in (decay, HEAVIER * decay):
             given = inputs, actions, schedule, sides, np.float32(weight)
             network, loss = _training()(head, start, *given)
-            # Read before the next fit is started: two at once wait for each other's threads.
+            # Read at once, so that fits do not run beside each other.
             if float(loss) < least:
                 best, least = network, float(loss)
         networks.append(best)

@@ -54,8 +54,8 @@ class Fitted(NamedTuple):
 class Encoder:
     """Standardises observations, continuous actions and the size of rewards, in float64.
 
-    Rewards are only divided, never centred: what a constant reward adds to a return depends on how
-    long the episode lasts.
+    Rewards are centred only where they have a large offset and no episode ends early: what a
+    constant reward adds to a return depends on how long the episode lasts.
     """
 
     sizes: Sizes
@@ -64,17 +64,20 @@ class Encoder:
     action_centre: np.ndarray
     action_scale: np.ndarray
     reward_unit: np.ndarray
+    reward_centre: np.ndarray
 
     @classmethod
-    def standardising(cls, data: Dataset) -> Self:
+    def standardising(cls, data: Dataset, reward_centre: np.ndarray | None = None) -> Self:
         """Centre and scale from the logged rows."""
-        size = np.sqrt(np.mean(np.square(data.rewards), axis=0))
+        centre = np.zeros(data.return_dim) if reward_centre is None else reward_centre
+        size = np.sqrt(np.mean(np.square(data.rewards - centre), axis=0))
         return cls(
             _sizes(data),
             *_centre_and_scale(data.observations),
             *_centre_and_scale(data.actions),
             # A power of two, so that rewards keep their digits.
             reward_unit=2.0 ** np.round(np.log2(np.where(size > 0, size, 1.0))),
+            reward_centre=centre,
         )
 
     @classmethod
@@ -88,6 +91,7 @@ class Encoder:
             action_centre=np.zeros(sizes.action),
             action_scale=np.ones(sizes.action),
             reward_unit=np.ones(sizes.returns),
+            reward_centre=np.zeros(sizes.returns),
         )
 
     def observations(self, values: np.ndarray) -> np.ndarray:
@@ -104,7 +108,11 @@ class Encoder:
 
     def rewards(self, data: Dataset) -> np.ndarray:
         """(n, d) In units of their size, in float64."""
-        return data.rewards / self.reward_unit
+        return (data.rewards - self.reward_centre) / self.reward_unit
+
+    def returns(self, drawn: np.ndarray, discounts: float) -> np.ndarray:
+        """Drawn returns in the units of the data; `discounts` is the sum of gamma^t to come."""
+        return drawn * self.reward_unit + self.reward_centre * discounts
 
     def rows(self, data: Dataset, table: ActionTable, trail: Trail) -> Rows:
         """All rows of the data with the target policy's next actions."""

@@ -23,7 +23,7 @@ from fle.errors import DataError, FLEError, SettingsError
 from fle.files import plain_json
 from fle.fitting.encoding import Encoder, Fitted
 from fle.fitting.measurement import StageRecord
-from fle.fitting.problem import Problem
+from fle.fitting.problem import Problem, sum_of_discounts
 from fle.fitting.sampling import SAMPLE_BLOCK, draw_block
 from fle.manifests import Key, require_form
 from fle.models.law import Law
@@ -95,7 +95,7 @@ class Evaluation:
         observations, actions = self._batch(observation, action)
         inputs = self.encoder.inputs(observations, actions)
         weights = np.full(len(inputs), 1 / len(inputs))
-        return self._distribution(self._fit_of(step), inputs, weights)
+        return self._distribution(self._fit_of(step), inputs, weights, step)
 
     def save(self, directory: str | os.PathLike[str], *, key: Key | None = None) -> None:
         """Write all of it to a run directory, from which `fle.load` gives it back.
@@ -154,9 +154,11 @@ class Evaluation:
         return observations, actions
 
     def _distribution(
-        self, fitted: Fitted, inputs: np.ndarray, weights: np.ndarray
+        self, fitted: Fitted, inputs: np.ndarray, weights: np.ndarray, step: int = 0
     ) -> ReturnDistribution:
-        mixed = MixtureOverInputs(fitted, inputs, weights, self.encoder.reward_unit)
+        left = None if self.horizon is None else self.horizon - step
+        offset = self.encoder.reward_centre * sum_of_discounts(self.gamma, left)
+        mixed = MixtureOverInputs(fitted, inputs, weights, self.encoder.reward_unit, offset)
         density = mixed.log_density if fitted.law.has_density else None
         return ReturnDistribution(mixed.draw, density, self.return_names)
 
@@ -175,6 +177,7 @@ class MixtureOverInputs:
     inputs: np.ndarray
     weights: np.ndarray
     unit: np.ndarray
+    offset: np.ndarray
 
     def draw(self, generator: np.random.Generator, number: int) -> np.ndarray:
         """Draws of the return; the inputs are picked systematically, then shuffled."""
@@ -183,7 +186,7 @@ class MixtureOverInputs:
         for start in range(0, number, SAMPLE_BLOCK):
             index = picks[start : start + SAMPLE_BLOCK]
             blocks.append(draw_block(self.fitted, self.inputs[index], generator))
-        return np.concatenate(blocks) * self.unit
+        return np.concatenate(blocks) * self.unit + self.offset
 
     def log_density(self, returns: np.ndarray) -> np.ndarray:
         """Log density of each return, averaged over at most DENSITY_CONTEXTS inputs."""
@@ -193,7 +196,9 @@ class MixtureOverInputs:
             inputs = inputs[picks]
             log_weights = np.full(DENSITY_CONTEXTS, -np.log(DENSITY_CONTEXTS))
         frame = self.fitted.frame
-        scaled = (returns / self.unit - np.asarray(frame.centre)) / np.asarray(frame.scale)
+        scaled = ((returns - self.offset) / self.unit - np.asarray(frame.centre)) / np.asarray(
+            frame.scale
+        )
         unit = np.log(self.unit * np.asarray(frame.scale)).sum()
         blocks = []
         for start in range(0, len(scaled), DENSITY_BLOCK):

@@ -26,8 +26,8 @@ from fle.fitting.optimiser import (
 )
 from fle.fitting.problem import Stage
 from fle.fitting.progress import Progress
-from fle.fitting.remarks import overfitting
-from fle.fitting.sampling import Purpose, Randomness
+from fle.fitting.remarks import lost_tail, overfitting
+from fle.fitting.sampling import Purpose, Randomness, draw_block
 from fle.fitting.supports import anywhere, return_limits, support_of
 from fle.fitting.targets import LINE_BLOCK, draw_targets
 from fle.models.law import Law, Sizes
@@ -36,6 +36,8 @@ from fle.models.specs import ModelSpec
 from fle.models.support import Support
 from fle.recipe import HANDICAPS, HELD_OUT, LEAST_ROWS, LEAST_SCALE, WEIGHT_DECAYS, Resolved
 
+# Blocks of draws that tell whether the first fit has the tails of the log.
+FIRST_BLOCKS = 4
 # How often a row may stand among the lines of a stage, each following the log as far as it will.
 MOST_COPIES = 8
 
@@ -56,6 +58,7 @@ class LoopState:
     optimiser: OptimiserState | None
     weight_decay: float
     notes: tuple[str, ...]
+    warnings: tuple[str, ...]
     records: tuple[StageRecord, ...]
 
 
@@ -215,7 +218,7 @@ class Loop:
         """The state before the first stage."""
         decay = self.recipe.weight_decay
         light = WEIGHT_DECAYS[0] if decay == HELD_OUT else float(decay)
-        return LoopState(0, (), None, light, (), ())
+        return LoopState(0, (), None, light, (), (), ())
 
     def advance(self, state: LoopState) -> LoopState:
         """The state after one more stage."""
@@ -239,6 +242,7 @@ class Loop:
             optimiser=outcome.optimiser if self.recipe.schedule == "fit" else None,
             weight_decay=decay,
             notes=(*state.notes, *notes),
+            warnings=(*state.warnings, *self._reservations(state, before, fitted, random)),
             records=(*state.records, record),
         )
 
@@ -325,6 +329,20 @@ class Loop:
             f"weight decay {chosen:g} from stage {number + 1} on, by the loss on held-out rows, "
             f"relative to the best ({compared})",
         )
+
+    def _reservations(
+        self, state: LoopState, before: Before, fitted: Fitted, random: Randomness
+    ) -> tuple[str, ...]:
+        """Whether the first fit has the tails of what it was fitted to."""
+        if state.stage > 0:
+            return ()
+        rows, targets, drawn = self.stages[0].rows, [], []
+        for _ in range(FIRST_BLOCKS):
+            index = rows[self.positions(rows, MEASURED_ROWS, random)]
+            lines = before.lines(self.trail, index, random.generator)
+            targets.append(lines.rewards)
+            drawn.append(draw_block(fitted, self.measurement.inputs(index), random.generator))
+        return lost_tail(np.concatenate(targets), np.concatenate(drawn))
 
     def _loss_of_known_rows(
         self, stage: Stage, before: Before, fitted: Fitted, random: Randomness

@@ -8,7 +8,7 @@ import numpy as np
 
 from fle.fitting.encoding import Encoder, Fitted, Frame, Rows, as_vectors
 from fle.fitting.following import Lines, Trail, by_fit
-from fle.fitting.problem import Stage
+from fle.fitting.problem import Stage, sum_of_discounts
 from fle.fitting.sampling import SAMPLE_BLOCK, Randomness, draw_block
 from fle.fitting.targets import LINE_BLOCK, Update, mean_loss, stacked
 from fle.models.law import Law
@@ -106,8 +106,9 @@ class Measurement:
         """What the stage reached; `loss` is that of training, NaN where the fit has none."""
         index = np.resize(stage.held_out, MEASURED_ROWS)
         held_out_loss = self.held_out_loss(before, fitted, index, random)
-        inputs = self.initial_inputs if stage.step is None else self._inputs(index)
-        drawn = draw_block(fitted, inputs, random.generator) * self.encoder.reward_unit
+        inputs = self.initial_inputs if stage.step is None else self.inputs(index)
+        discounts = sum_of_discounts(self.trail.gamma, before.left)
+        drawn = self.encoder.returns(draw_block(fitted, inputs, random.generator), discounts)
         columns = [ReturnDistribution.from_samples(column) for column in drawn.T]
         return StageRecord(
             stage=number + 1,
@@ -140,7 +141,8 @@ class Measurement:
             objective, law, before.together, frame, self.rows, self.encoder.sizes, self.draws
         )
 
-    def _inputs(self, index: np.ndarray) -> np.ndarray:
+    def inputs(self, index: np.ndarray) -> np.ndarray:
+        """Observations and actions of the rows, encoded."""
         observations, actions = (np.asarray(values)[index] for values in self.rows[:2])
         return as_vectors(observations, actions, self.encoder.sizes)
 

@@ -23,6 +23,7 @@ from fle.fitting.following import (
     normal_coupling,
 )
 from fle.fitting.loop import Keeper, Loop, NothingKept
+from fle.fitting.occupancy import occupancy
 from fle.fitting.problem import (
     Problem,
     RowUse,
@@ -32,7 +33,7 @@ from fle.fitting.problem import (
     stages_of,
 )
 from fle.fitting.progress import Cost, Progress, default_progress, expected_cost
-from fle.fitting.remarks import data_remarks, ends_at
+from fle.fitting.remarks import data_remarks, ends_at, unsettled
 from fle.fitting.runs import begin_run
 from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness
 from fle.models.specs import ModelSpec, as_plain, family
@@ -46,6 +47,8 @@ ROW_USES = ("all", "step", "split")
 # Fewer rows tell too little of what was logged with which probability; more actions take too much
 # memory.
 ROWS_FOR_COUPLING, MOST_COUPLED = 10_000, 32
+# Standard deviations of rewards from which on their mean is taken out: float32 has seven digits.
+LARGE_OFFSET = 100.0
 # An error of propensities comes back at every step of an episode: one beyond this many times what
 # chance alone makes of a perfect model is not risked.
 BEYOND_CHANCE = 1.5
@@ -70,6 +73,7 @@ class Plan:
     encoder: Encoder
     following: ActionTable
     trail: Trail
+    weights: np.ndarray | None
     stages: tuple[Stage, ...]
     initial_inputs: np.ndarray
     initial_weights: np.ndarray
@@ -125,7 +129,7 @@ class Plan:
             encoder=self.encoder,
             rows=self.encoder.rows(self.data, self.following, self.trail),
             trail=self.trail,
-            weights=self.data.weights,
+            weights=self.weights,
             stages=self.stages,
             probe=self.probe,
             kept=self.problem.kept,
@@ -133,13 +137,18 @@ class Plan:
             seed=self.provenance.seed,
         )
         state = loop.run(keeper, progress or default_progress())
+        reservations = state.warnings
+        if self.problem.horizon is None:
+            reservations += unsettled(state.records)
+        for remark in reservations:
+            warnings.warn(remark, FLEWarning, stacklevel=2)
         return Evaluation(
             problem=self.problem,
             model=self.model,
             recipe=self.recipe,
             records=state.records,
             notes=(*self.notes, *state.notes),
-            warnings=self.warnings,
+            warnings=(*self.warnings, *reservations),
             return_names=self.data.reward_names,
             encoder=self.encoder,
             fits=state.fits,
@@ -341,7 +350,9 @@ def _decide(
     notes: list[str],
 ) -> Decisions:
     gamma, horizon, use, stages = question
-    encoder = Encoder.standardising(data) if spec.standardised else Encoder.raw(data)
+    encoder = Encoder.raw(data)
+    if spec.standardised:
+        encoder = Encoder.standardising(data, _reward_offset(data, question))
     trace = _possible_trace(spec, asked, question, notes)
     table, coupling = _coupled(data, target, trace, notes)
     trail = Trail.of(data, table, encoder.rewards(data), gamma, trace, coupling)
@@ -355,6 +366,16 @@ def _decide(
     if horizon is not None and gamma < 1:
         notes.append(f"returns are discounted by {gamma:g} and end after {horizon} steps")
     return Decisions(problem, data, spec, recipe, encoder, table, trail, tuple(notes))
+
+
+def _reward_offset(data: Dataset, question: Question) -> np.ndarray:
+    """(d,) A large constant in rewards, where its part in the return is known: none ends early."""
+    mean, spread = data.rewards.mean(axis=0), data.rewards.std(axis=0)
+    ends = data.terminations
+    if question.rows == "step" and data.steps is not None and question.horizon is not None:
+        ends = ends & (data.steps < question.horizon - 1)
+    known = question.horizon == 1 or not ends.any()
+    return np.where(known & (np.abs(mean) > LARGE_OFFSET * spread), mean, 0.0)
 
 
 def _possible_trace(spec: ModelSpec, asked: Recipe, question: Question, notes: list[str]) -> float:
@@ -402,6 +423,17 @@ def _coupled(
     return following, discrete_coupling(data, policy, np.asarray(logging.next_probabilities))
 
 
+def _row_weights(
+    data: Dataset, target: TabulatedPolicy, problem: Problem, recipe: Resolved
+) -> tuple[np.ndarray | None, tuple[str, ...]]:
+    """Of the rows in every fit: by where the policy goes, if that can be told and is of use."""
+    one_step = problem.horizon == 1
+    if not recipe.occupancy or one_step or target.coverage is None or problem.rows == "split":
+        return data.weights, ()
+    found = occupancy(data, target, gamma=problem.gamma, horizon=problem.horizon)
+    return (found.weights, (found.in_words(),)) if found.worthwhile else (data.weights, ())
+
+
 def _plan_of(
     decisions: Decisions, target: TabulatedPolicy, logged: LoggedData, provenance: Provenance
 ) -> Plan:
@@ -409,7 +441,9 @@ def _plan_of(
     remarks = data_remarks(data, encoder, problem.horizon, problem.rows)
     generator = Randomness(provenance.seed, Purpose.PLAN).generator
     stages = stages_of(problem, data, recipe, generator)
-    inputs, weights = _initial_inputs(data, target, encoder)
+    inputs, shares = _initial_inputs(data, target, encoder)
+    weights, why = _row_weights(data, target, problem, recipe)
+    notes = (*notes, *why)
     return Plan(
         problem=problem,
         data=data,
@@ -419,10 +453,11 @@ def _plan_of(
         encoder=encoder,
         following=table,
         trail=trail,
+        weights=weights,
         stages=stages,
         initial_inputs=inputs,
-        initial_weights=weights,
-        probe=inputs[generator.choice(len(weights), SAMPLE_BLOCK, p=weights)],
+        initial_weights=shares,
+        probe=inputs[generator.choice(len(shares), SAMPLE_BLOCK, p=shares)],
         logged=logged,
         provenance=provenance,
         notes=notes,

@@ -47,6 +47,13 @@ class Problem:
         return words if self.gamma == 1 else f"{words}, discounted by gamma = {self.gamma:g}"
 
 
+def sum_of_discounts(gamma: float, left: int | None) -> float:
+    """Sum of gamma^t over the steps that are left; None for all there are."""
+    if left is None:
+        return 1 / (1 - gamma)
+    return float(left) if gamma == 1 else (1 - gamma**left) / (1 - gamma)
+
+
 def checked_gamma(gamma: float | None, horizon: int | None, stages: int | None = None) -> float:
     """The discount factor that is meant, where the three say which return that is."""
     if horizon is not None and (horizon < 1 or horizon != int(horizon)):

@@ -23,6 +23,9 @@ LEAST_EPISODES = 10
 LEAST_WINDOW, DRIFT = 3, 0.05
 # The share of returns that is called a tail.
 TAIL = 0.005
+# Share of observations outside the log that is worth a warning, and how far beyond the range of a
+# column, as a share of it, an observation still counts as inside.
+OUTSIDE, MARGIN = 0.001, 0.1
 # Rows of each kind that are compared, and the share that must be told apart.
 MOST_COMPARED, SEEN = 1000, 0.9
 
@@ -34,6 +37,7 @@ def data_remarks(data: Dataset, encoder: Encoder, horizon: int | None, use: RowU
         *_length_remarks(data, use),
         *_tail_remarks(data),
         *_horizon_remarks(data, horizon),
+        *_outside_remarks(data),
         *_precision_remarks(data, encoder),
         *_input_remarks(data, encoder),
     ]
@@ -203,8 +207,47 @@ def _horizon_remarks(data: Dataset, horizon: int | None) -> list[str]:
     ]
 
 
+def _outside_remarks(data: Dataset) -> list[str]:
+    """Observations that the log never shows: where episodes start, and along the way."""
+    remarks = []
+    for where, asked in (
+        ("initial observations", data.initial_observations),
+        ("next observations", data.next_observations[~data.terminations]),
+    ):
+        if asked is None or len(asked) == 0:
+            continue
+        outside, columns = _outside(data, asked)
+        if outside.mean() > OUTSIDE:
+            remarks.append(
+                f"{outside.sum():,} of {len(asked):,} {where} ({outside.mean():.1%}) lie outside "
+                f"what was logged ({columns}): what is said of them is extrapolated. Log data "
+                "there, or leave them out."
+            )
+    return remarks
+
+
+def _outside(data: Dataset, asked: np.ndarray) -> tuple[np.ndarray, str]:
+    """(m,) Which observations lie outside the log, and in what, in words."""
+    logged = data.observations
+    if logged.ndim == 1:
+        unseen = ~np.isin(asked, logged)
+        states = ", ".join(str(state) for state in np.unique(asked[unseen])[:3])
+        return unseen, f"states {states}"
+    low, high = logged.min(axis=0), logged.max(axis=0)
+    room = MARGIN * (high - low)
+    beyond = (asked < low - room) | (asked > high + room)
+    names = data.observation_names or tuple(f"observation {i}" for i in range(logged.shape[1]))
+    worst = [column for column in np.argsort(-beyond.sum(axis=0))[:3] if beyond[:, column].any()]
+    words = [
+        f"{names[column]}: {asked[:, column].min():g} to {asked[:, column].max():g}, logged "
+        f"{low[column]:g} to {high[column]:g}"
+        for column in worst
+    ]
+    return beyond.any(axis=1), "; ".join(words)
+
+
 def _precision_remarks(data: Dataset, encoder: Encoder) -> list[str]:
-    exact = data.rewards / encoder.reward_unit
+    exact = encoder.rewards(data)
     error = np.abs(exact - exact.astype(np.float32)).max(axis=0) * encoder.reward_unit
     spread = data.rewards.std(axis=0)
     lost = (error > 1e-3 * spread) & (spread > 0)

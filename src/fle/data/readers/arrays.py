@@ -78,6 +78,11 @@ def _source(source: str, names: tuple[str, ...], get: Callable[[str], Any]) -> S
     def load(wanted: Sequence[str]) -> Columns:
         arrays = {name: _array(source, name, get(name)) for name in wanted}
         first = wanted[0]
+        for name, array in arrays.items():
+            if array.size == 0 or array.ndim == 0:
+                raise DataError(
+                    f"{source}: {name!r} has shape {array.shape}; expected one row per transition"
+                )
         rows = len(arrays[first])
         for name, array in arrays.items():
             if len(array) != rows:
@@ -93,7 +98,8 @@ def _source(source: str, names: tuple[str, ...], get: Callable[[str], Any]) -> S
 
 def _array(source: str, name: str, values: Any) -> Array:
     """Numbers, or text that may serve as ids."""
-    if isinstance(values, np.ndarray | list | tuple) and len(values) > 0:
+    single = isinstance(values, np.ndarray) and values.ndim == 0
+    if isinstance(values, np.ndarray | list | tuple) and not single and len(values) > 0:
         array = np.asarray(values) if isinstance(values, np.ndarray) else None
         if array is not None and array.dtype.kind == "U":
             return array

@@ -1,0 +1,362 @@
+"""Files that look right and are not: structure, not bytes, is what is wrong with them.
+
+Every function writes one file, or one run directory, from a generator, and returns what to do with
+it. `fuzz.py` and the tests call them.
+"""
+
+import json
+import os
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from onnx import TensorProto, helper, numpy_helper
+
+import fle
+from fle.cli.commands import COMMANDS
+from fle.cli.parser import read_config
+from fle.fitting.evaluation import Evaluation
+from fle.fitting.loop import blank_fit
+from fle.fitting.measurement import StageRecord
+from fle.manifests import write_manifest
+from fle.policies import load_policy, tabulate
+
+Generator = np.random.Generator
+Case = Callable[[], Any]
+ROWS = 12
+ROLES = ("observation", "action", "reward", "terminated", "truncated", "episode", "step")
+ODD_NAMES = ("", " ", ".", "..", "a/b", "\u202e", "é" * 300, "observation", "observation.0", "\x00")
+VALUES: tuple[Any, ...] = (
+    *(None, True, 0, -1, 2**31, 10**12, 1e308, -1e-308, "", "text", "\u2028", "../x", "nan"),
+    *([], [[]], [None], {}, {"a": {"b": [1]}}, [1, "2", [3]]),
+)
+
+
+def pick(generator: Generator, options: Any) -> Any:
+    return options[int(generator.integers(len(options)))]
+
+
+def usual(rows: int = ROWS) -> dict[str, Any]:
+    """A log that can be read."""
+    return {
+        "observation.0": np.linspace(0, 1, rows),
+        "observation.1": np.linspace(1, 0, rows),
+        "action": np.arange(rows) % 2,
+        "reward": np.ones(rows),
+        "terminated": np.arange(rows) % 4 == 3,
+    }
+
+
+# --- Parquet
+
+
+def arrow_column(generator: Generator, rows: int, depth: int = 0) -> pa.Array:
+    """A column of any type, nested or not."""
+    numbers = generator.integers(-3, 3, rows)
+    nullable = [None if generator.random() < 0.2 else int(n) for n in numbers]
+    kinds: list[Callable[[], pa.Array]] = [
+        lambda: pa.array(numbers.astype(pick(generator, ("f2", "f4", "f8", "i1", "u8", "?")))),
+        lambda: pa.array(nullable, pa.int64()),
+        lambda: pa.array([str(n) for n in numbers]).dictionary_encode(),
+        lambda: pa.array([bytes([n % 7]) * (n % 5) for n in numbers], pa.binary()),
+        lambda: pa.array(numbers).cast(pa.timestamp("ns")),
+        lambda: pa.array([[("k", int(n))] for n in numbers], pa.map_(pa.string(), pa.int8())),
+        lambda: pa.array([None] * rows, pa.null()),
+        lambda: pa.array(numbers.tolist(), pa.decimal128(38, 30)),
+        lambda: pa.array([float(pick(generator, (np.nan, np.inf, 1e300, 0)))] * rows),
+    ]
+    if depth < 6:
+        kinds += [
+            lambda: nested_list(generator, rows, depth),
+            lambda: pa.StructArray.from_arrays(
+                [arrow_column(generator, rows, depth + 1) for _ in range(2)],
+                names=[pick(generator, ODD_NAMES[1:8]), "b"],
+            ),
+        ]
+    return pick(generator, kinds)()
+
+
+def nested_list(generator: Generator, rows: int, depth: int) -> pa.Array:
+    lengths = np.full(rows, generator.integers(0, 4))
+    if generator.random() < 0.5:
+        lengths = generator.integers(0, 4, rows)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+    return pa.ListArray.from_arrays(offsets, arrow_column(generator, int(lengths.sum()), depth + 1))
+
+
+def parquet(generator: Generator, folder: Path) -> Case:
+    rows = int(pick(generator, (0, 1, 2, ROWS)))
+    columns: list[tuple[str, Any]] = [(name, pa.array(v)) for name, v in usual(rows).items()]
+    for _ in range(int(generator.integers(1, 4))):
+        name = pick(generator, (*ROLES, *ODD_NAMES[:9], "observation.01", "next_observation.0"))
+        column = (name, arrow_column(generator, rows))
+        if generator.random() < 0.5:
+            columns[int(generator.integers(len(columns)))] = column
+        else:
+            columns.insert(int(generator.integers(len(columns))), column)
+    table = pa.Table.from_arrays([c for _, c in columns], names=[n for n, _ in columns])
+    path = folder / "log.parquet"
+    pq.write_table(table, path, row_group_size=int(pick(generator, (1, 5, 100))))
+    return lambda: fle.read(path)
+
+
+# --- HDF5
+
+
+def hdf5(generator: Generator, folder: Path) -> Case:
+    path = folder / "log.h5"
+    with h5py.File(path, "w") as file:
+        groups = [file]
+        if generator.random() < 0.7:
+            for name, values in usual().items():
+                if name != "observation.1":
+                    file[name.removesuffix(".0")] = values
+        for _ in range(int(generator.integers(1, 12))):
+            parent, name = pick(generator, groups), hdf5_name(generator)
+            if name in parent:
+                continue
+            try:
+                hdf5_entry(generator, parent, name, groups)
+            except (ValueError, OSError, TypeError, RuntimeError):
+                # What the library itself refuses to write needs no reader.
+                continue
+    return lambda: fle.read(path)
+
+
+def hdf5_name(generator: Generator) -> str:
+    episode = f"episode_{pick(generator, (0, 1, 10, 'x', '01'))}"
+    names = (*ROLES, "observations", "actions", "rewards", "terminations", "truncations", episode)
+    return str(pick(generator, (*names, "initial_observations", "é", "a", "b")))
+
+
+def hdf5_entry(generator: Generator, parent: Any, name: str, groups: list[Any]) -> None:
+    kind = int(generator.integers(10))
+    if kind == 0:
+        groups.append(parent.create_group(name))
+    elif kind == 1:
+        parent[name] = pick(generator, groups)
+    elif kind == 2:
+        parent[name] = h5py.SoftLink(pick(generator, ("/", "/nowhere", "/observation", ".")))
+    elif kind == 3:
+        parent[name] = h5py.ExternalLink("/etc/passwd", "/")
+    elif kind == 4:
+        shape = pick(generator, ((2**40,), (2**30, 3), (0, 5), (ROWS, 2**20), (2**20, 2**20)))
+        parent.create_dataset(name, shape, pick(generator, ("f8", "i1")), chunks=True)
+    elif kind == 5:
+        layout = h5py.VirtualLayout((ROWS,), "f8")
+        layout[:] = h5py.VirtualSource("elsewhere.h5", "data", (ROWS,))
+        parent.create_virtual_dataset(name, layout)
+    elif kind == 6:
+        parent.create_dataset(name, data=np.zeros(ROWS, [("x", "f8"), ("y", "S3")]))
+    elif kind == 7:
+        strings = h5py.string_dtype()
+        parent.create_dataset(name, data=[pick(generator, ("a", "é"))] * ROWS, dtype=strings)
+    elif kind == 8:
+        parent[name] = pick(generator, (1.0, "text", np.zeros((ROWS, 2, 2)), np.zeros(0)))
+    else:
+        parent[name] = generator.integers(-2, 3, ROWS).astype(pick(generator, ("f2", "i8", "?")))
+
+
+# --- npz
+
+
+def npz(generator: Generator, folder: Path) -> Case:
+    path = folder / "log.npz"
+    arrays = {name.replace(".", "_"): v for name, v in usual().items() if "ob" not in name}
+    arrays["observations"] = np.zeros((ROWS, 2))
+    np.savez(path, **{k: v for k, v in arrays.items() if generator.random() < 0.95})
+    with zipfile.ZipFile(path, "a") as archive:
+        for _ in range(int(generator.integers(1, 4))):
+            name = pick(generator, (*arrays, "extra", "../out", "/abs", "initial_observations"))
+            try:
+                archive.writestr(f"{name}.npy", npy(generator))
+            except ValueError:
+                continue
+    return lambda: fle.read(path)
+
+
+def npy(generator: Generator) -> bytes:
+    """An array whose header may say anything."""
+    descr = pick(generator, ("<f8", "|O", "<U9", ">i4", "<c16", "|V8", "<M8[ns]", "<f2", "|b1"))
+    shape = pick(
+        generator, ((ROWS,), (2**40,), (0,), (), (ROWS, 2), (-1,), (ROWS, 0), (10**6,) * 4)
+    )
+    order = pick(generator, (True, False, 3))
+    head = repr({"descr": descr, "fortran_order": order, "shape": shape})
+    if generator.random() < 0.2:
+        head = pick(generator, ("{}", "[" * 5000, "__import__('os').abort()", head + "#" * 9000))
+    text = head.encode().ljust(118) + b"\n"
+    content = bytes(generator.integers(0, 256, 8 * ROWS * 2, dtype=np.uint8))
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + content
+
+
+# --- ONNX
+
+OPERATORS = (
+    *("Identity", "Relu", "Exp", "Softmax", "Transpose", "Reshape", "Concat", "Gather", "Slice"),
+    *("MatMul", "Add", "Div", "Cast", "Shape", "ConstantOfShape", "Expand", "Tile", "TopK"),
+    *("ReduceSum", "ArgMax", "Unsqueeze", "Squeeze", "NonZero", "Range", "OneHot", "Where", "If"),
+    *("Loop", "RandomNormal", "StringNormalizer", "Optional", "SequenceEmpty", "Gemm", "LSTM"),
+)
+
+
+def onnx(generator: Generator, folder: Path) -> Case:
+    known = ["obs", "weights", "shape", "huge", "zero"]
+    nodes = [helper.make_node("MatMul", ["obs", "weights"], ["scores"])]
+    known.append("scores")
+    for number in range(int(generator.integers(0, 5))):
+        inputs = [pick(generator, known) for _ in range(int(generator.integers(0, 4)))]
+        output = f"t{number}"
+        attributes = (
+            {} if generator.random() < 0.7 else {"axis": pick(generator, (-9, 0, 1, 2**40))}
+        )
+        nodes.append(helper.make_node(pick(generator, OPERATORS), inputs, [output], **attributes))
+        known.append(output)
+    name = pick(generator, ("logits", "probs", "action", "mean"))
+    last = known[-1] if generator.random() < 0.7 else "scores"
+    nodes.append(helper.make_node("Identity", [last], [name]))
+    constants = [
+        numpy_helper.from_array(np.ones((2, 2), np.float32), "weights"),
+        numpy_helper.from_array(np.array(pick(generator, ([-1, 2], [0], [2, 2]))), "shape"),
+        numpy_helper.from_array(np.array([2**20, 2**20]), "huge"),
+        numpy_helper.from_array(np.array(0), "zero"),
+    ]
+    shape = pick(generator, (["n", 2], ["n", 2], ["n", 2], [1, 2], [], ["n", "m"], [0, 2], [3, 2]))
+    kinds = (*(TensorProto.FLOAT,) * 4, TensorProto.STRING, TensorProto.DOUBLE)
+    kind = pick(generator, kinds)
+    graph = helper.make_graph(
+        nodes,
+        "policy",
+        [helper.make_tensor_value_info("obs", kind, shape)],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", "k"])],
+        constants,
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    if generator.random() < 0.3:
+        entry = proto.metadata_props.add()
+        entry.key, entry.value = "observation_names", json.dumps(pick(generator, VALUES))
+    path = folder / "policy.onnx"
+    path.write_bytes(proto.SerializeToString())
+
+    def ask() -> Any:
+        policy = load_policy(path, timeout=5.0)
+        return tabulate(policy, np.zeros((5, 2)), number_of_actions=2, action_dim=None)
+
+    return ask
+
+
+# --- TOML
+
+
+def toml(generator: Generator, folder: Path) -> Case:
+    command = pick(generator, COMMANDS)
+    names = [option.name for option in command.options] + ["nothing", "a.b", '"é"', "allow_code"]
+    lines = [
+        f"{pick(generator, names)} = {toml_value(generator)}"
+        for _ in range(int(generator.integers(1, 6)))
+    ]
+    if generator.random() < 0.3:
+        lines.append(pick(generator, ("[recipe]", "[[data]]", "[a.b.c]", "x = " + "[" * 3000)))
+    path = folder / "run.toml"
+    path.write_text("\n".join(lines))
+    return lambda: read_config(path, command)
+
+
+def toml_value(generator: Generator) -> str:
+    plain = ("1", "-1", "1e400", "nan", "true", '""', '"x"', "1979-05-27", "0x7f", "9" * 5000)
+    nested = ("[]", "[1, 'a']", "{}", "{a = {b = 1}}", "[[[[1]]]]", "{a.b.c = 1}", '"""\n"""')
+    return str(pick(generator, (*plain, *nested)))
+
+
+# --- Run directories
+
+
+def make_run(folder: Path) -> Path:
+    """A finished run, without training."""
+    columns = {name: np.asarray(values) for name, values in usual().items()}
+    data = fle.Dataset(
+        observations=np.stack([columns["observation.0"], columns["observation.1"]], axis=1),
+        actions=columns["action"],
+        rewards=np.linspace(0, 1, ROWS),
+        terminations=columns["terminated"],
+        observation_names=("x", "y"),
+    )
+    plan = fle.plan(data, [0.5, 0.5], horizon=2, model=fle.Gaussian(hidden=(4,)))
+    fit = blank_fit(plan.model, plan.recipe, plan.encoder.sizes, 0)
+    one = np.ones(1)
+    names = {"problem", "model", "recipe", "encoder", "initial_inputs", "initial_weights"}
+    evaluation = Evaluation(
+        **{name: getattr(plan, name) for name in names},
+        **{name: getattr(plan, name) for name in ("logged", "notes", "warnings", "provenance")},
+        records=(StageRecord(1, None, 1.0, 0.5, np.nan, one, one, one, 0.1),),
+        return_names=("reward",),
+        fits=(fit, fit),
+        coverage=plan.target.coverage,
+    )
+    evaluation.__dict__["returns"] = fle.ReturnDistribution.from_samples([0.0, 1.0])
+    evaluation.save(folder / "run")
+    return folder / "run"
+
+
+def run_directory(generator: Generator, folder: Path, finished: Path) -> Case:
+    run = folder / "run"
+    shutil.copytree(finished, run)
+    listed = list(json.loads((run / "manifest.json").read_text())["files"])
+    for _ in range(int(generator.integers(1, 4))):
+        name = pick(generator, ("result.json", "run.json", "manifest.json", *listed))
+        if generator.random() < 0.8 and name.endswith(".json") and (run / name).is_file():
+            change_json(generator, run / name)
+        else:
+            change_file(generator, run / name)
+    # Who forges a run makes its hashes right, where there is something to hash.
+    plain = [name for name in listed if (run / name).is_file() and not (run / name).is_symlink()]
+    if generator.random() < 0.8 and not (run / "manifest.json").is_dir():
+        write_manifest(run, plain)
+    return lambda: fle.load(run)
+
+
+def change_json(generator: Generator, path: Path) -> None:
+    try:
+        value = json.loads(path.read_text())
+    except ValueError:
+        # Cut before.
+        return
+    here: Any = value
+    while isinstance(here, dict | list) and here:
+        key = pick(generator, list(here) if isinstance(here, dict) else range(len(here)))
+        below = here[key]
+        if not isinstance(below, dict | list) or not below or generator.random() < 0.3:
+            choice = generator.random()
+            if choice < 0.15 and isinstance(here, dict):
+                del here[key]
+            elif choice < 0.3 and isinstance(here, dict):
+                here[pick(generator, ODD_NAMES[:9])] = below
+            else:
+                here[key] = pick(generator, VALUES)
+            break
+        here = below
+    path.write_text(json.dumps(value))
+
+
+def change_file(generator: Generator, path: Path) -> None:
+    choice = int(generator.integers(6))
+    if not path.is_file() or path.is_symlink():
+        return
+    content = path.read_bytes()
+    path.unlink()
+    if choice == 0:
+        path.mkdir()
+    elif choice == 1:
+        path.symlink_to(pick(generator, ("/dev/zero", "/etc/passwd", path.name, "/nowhere")))
+    elif choice == 2:
+        os.mkfifo(path)
+    elif choice == 3:
+        path.write_bytes(content[: int(generator.integers(len(content) + 1))])
+    elif choice == 4:
+        path.write_bytes(content + b" " * int(generator.integers(1, 100)))

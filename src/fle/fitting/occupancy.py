@@ -1,0 +1,509 @@
+"""Where the target policy goes, estimated from the log alone: row weights by its occupancy.
+
+The policy's visits are carried forward in time over the logged transitions. Of the pairs (x, a)
+that it visits at one step only some means are known, m = E[f(x, a)]. The law of these visits is
+taken to be the log, reweighted as little as gives it those means,
+
+    p(i) = exp(theta . f(x_i, a_i)) / Z,  sum_i p(i) f(x_i, a_i) = m,
+
+where theta solves a convex problem, with a ridge. The logged transitions carry it on: the next
+means are those of f(x'_i, a'), a' ~ policy(x'_i), under p. Nothing is simulated, and nothing that
+came of a row decides on its weight, which would bias a fit. Of discrete states and actions f says
+which pair it is; then this is the chain of the logged frequencies, exactly.
+
+Rows are weighted by their observations: those where the policy goes. Weights by actions as well
+cost most of the rows, and the tails of a fit grow with what is lost [0017].
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from fle.data import Dataset
+from fle.data.passes import Array, centre_and_scale
+from fle.errors import PolicyError
+from fle.fitting.problem import checked_gamma
+from fle.policies.action_table import ActionTable
+from fle.policies.answers import TabulatedPolicy
+
+# Weights are cut off at this many times their mean, and this share of them is uniform [0017].
+LARGEST, UNIFORM = 30.0, 0.2
+# Weights are of use from here on: what they move, and the rows that are left, as a number and as a
+# share; and what may lie beyond the log [0017].
+LEAST_MOVED, LEAST_EFFECTIVE, LEAST_SHARE, MOST_BEYOND = 0.1, 300, 0.05, 0.5
+# Ridge on theta times the rows: so many rows' worth of belief in the log as it is.
+RIDGE = 10.0
+# The visits of a step may rest on no fewer rows than this, and than this share of them.
+FEWEST_ROWS, FEWEST_SHARE = 30, 0.02
+# Features that are used at most, and rows times their square that a Newton step may cost.
+MOST_FEATURES, MOST_WORK = 64, 3e7
+# Up to so many inputs have all their products as features; more have their squares alone.
+MOST_INPUTS = 12
+# Inputs farther out, in standard deviations, count as being there: exp() of squares takes off.
+FARTHEST = 4.0
+# Visits are followed until this share of them is left, or what is left would move the means by no
+# more than that, in standard deviations; and so many steps at most.
+NEGLIGIBLE, SETTLED, MOST_STEPS = 0.01, 0.05, 600
+# Means that lie nearer, in standard deviations, share a law: each has to be told at every row.
+SAME = 0.03
+NEWTON_STEPS, DECREMENT = 25, 1e-4
+BLOCK = 65_536
+
+
+@dataclass(frozen=True, eq=False)
+class Occupancy:
+    """Row weights that make the log look like what the target policy visits.
+
+    weights: (n,) of mean 1, in proportion to occupancy / density of the log at each row's
+        observation, cut off and mixed with uniform ones. Weights of the data itself are contained.
+        In a time-dependent problem the mean is 1 at every step.
+    effective_size: (sum w)² / sum w², out of n rows.
+    distance: total variation between the log and the weighted log, from 0 to 1.
+    beyond: share of the policy's visits where hardly anything was logged; weights stop short there.
+    steps: how many steps the visits were followed.
+    """
+
+    weights: Array
+    effective_size: float
+    distance: float
+    beyond: float
+    steps: int
+
+    @property
+    def worthwhile(self) -> bool:
+        """Whether to use the weights: they change something, and leave enough."""
+        least = max(LEAST_EFFECTIVE, LEAST_SHARE * len(self.weights))
+        enough = self.effective_size >= least and self.beyond <= MOST_BEYOND
+        return enough and self.distance >= LEAST_MOVED
+
+    def in_words(self) -> str:
+        """The figures in one line."""
+        words = (
+            f"weighted by where the policy goes, {len(self.weights):,} rows count as"
+            f" {self.effective_size:,.0f}; {self.distance:.0%} of the weight was moved"
+        )
+        if self.beyond < NEGLIGIBLE:
+            return words
+        return f"{words}, and {self.beyond:.0%} of its visits are where hardly anything was logged"
+
+    def as_plain(self) -> dict[str, Any]:
+        """The figures, for machines."""
+        return {name: value for name, value in vars(self).items() if name != "weights"}
+
+
+def occupancy(
+    data: Dataset,
+    target: TabulatedPolicy,
+    *,
+    gamma: float | None,
+    horizon: int | None,
+    seed: int = 0,
+) -> Occupancy:
+    """Estimate from the log alone how often the policy would be where each row is.
+
+    The occupancy of a policy is d(x) = sum_t gamma^t P(x_t = x), over t < horizon if there is one;
+    the weight of a row is d(x) over the density of the log, up to a constant. The errors of a fit
+    count where the policy dwells, times 1 / (1 - gamma), and its rows should lie there. What a
+    well-specified fit converges to stays the same: given (x, a), nothing is selected.
+
+    Args:
+        data: the logged transitions; with `steps`, the visits of a step fall on its own rows.
+        target: what the policy does, as `fle.policies.answers.tabulated` gives it for this data.
+        gamma, horizon: the return, as `fle.evaluate` takes them.
+        seed: of the rows that stand for a log too large to be used whole.
+
+    The visits satisfy E_d[f(x, a) - gamma f(x', a')] = E_start[f], the balance of minimax weight
+    learning (Uehara, Huang & Jiang 2020), by entropy balancing (Hainmueller 2012) at every step.
+
+    >>> found = occupancy(data, tabulated(policy, data), gamma=0.99, horizon=None)
+    >>> weighted = data.with_weights(found.weights)
+    """
+    gamma = checked_gamma(gamma, horizon)
+    start = data.require_initial_observations()
+    if len(target.following) != len(data) or len(target.initial) != len(start):
+        raise PolicyError(
+            f"expected tables of {len(data)} and {len(start)} rows, as tabulated gives for this"
+            f" data; got {len(target.following)} and {len(target.initial)}"
+        )
+    base = np.ones(len(data)) if data.weights is None else data.weights / data.weights.mean()
+    tabular = data.number_of_observations is not None and data.discrete_actions
+    space = _Cells(data, target, base) if tabular else _Tilts(data, target, base, seed)
+    visits = _followed(space, data.steps is None, gamma, horizon)
+    weights = _finished(base * space.ratios(visits), base, data.steps)
+    return Occupancy(
+        weights=weights,
+        effective_size=float(weights.sum() ** 2 / (weights**2).sum()),
+        distance=float(0.5 * np.abs(weights - base).mean()),
+        beyond=sum(visit.beyond for visit in visits) / sum(visit.mass for visit in visits),
+        steps=visits[-1].step + 1,
+    )
+
+
+def _finished(weights: Array, base: Array, steps: Array | None) -> Array:
+    """Cut off, mixed with the log as it is, and of mean 1, at every step if there are steps."""
+    groups = np.zeros(len(weights), int) if steps is None else steps
+    counts = np.maximum(np.bincount(groups), 1)
+
+    def levelled(values: Array) -> Array:
+        means = np.bincount(groups, values) / counts
+        # Where nothing is visited the log stays as it is.
+        return np.where(means[groups] > 0, values / np.where(means > 0, means, 1.0)[groups], base)
+
+    # Once would leave a few above; the mean falls by what is cut off.
+    for _ in range(3):
+        weights = np.minimum(levelled(weights), LARGEST)
+    return levelled((1 - UNIFORM) * levelled(weights) + UNIFORM * base)
+
+
+class _Visit(NamedTuple):
+    """What is visited at a step, and at steps like it.
+
+    mass: discounted probability of all of them.
+    law: what a space needs to tell how often a row is visited, for its share in the log.
+    beyond: the part of the mass that the log hardly shows.
+    """
+
+    step: int
+    mass: float
+    law: Any
+    beyond: float
+
+
+class _Law(NamedTuple):
+    """Where the visits of a step fall: rows, their probabilities, and the law to tell others by."""
+
+    rows: Array
+    chances: Array
+    told_by: Any
+    beyond: float
+
+
+class _Space(Protocol):
+    """Pairs (x, a) as features, and the laws that their means stand for.
+
+    start: (F,) means at the first step.
+    following: (k, F) means at the pair after each row that stands for the log.
+    going_on: (k,) 1.0 where there is one, 0.0 after a row that terminated.
+    """
+
+    start: Array
+    following: Any
+    going_on: Array
+
+    def law(self, means: Array, step: int) -> _Law | None:
+        """Visits with these means; None if no row is at this step."""
+
+    def apart(self, means: Array, others: Array) -> float:
+        """How far apart visits are: in standard deviations, or in total variation."""
+
+    def ratios(self, visits: list[_Visit]) -> Array:
+        """(n,) Visits over density of the log at the observation of each row."""
+
+
+def _followed(space: _Space, stationary: bool, gamma: float, horizon: int | None) -> list[_Visit]:
+    """The policy's visits from the first step on, as long as they weigh or change."""
+    visits: list[_Visit] = []
+    means, last_means, mass, total = space.start, space.start, 1.0, 0.0
+    for step in range(min(horizon or MOST_STEPS, MOST_STEPS)):
+        law = space.law(means, step)
+        if law is None:
+            break
+        chances = law.chances * space.going_on[law.rows]
+        survival = float(min(chances.sum(), 1.0))
+        after = space.following if stationary else space.following[law.rows]
+        following = (chances @ after) / max(survival, 1e-300)
+        rate, left = gamma * survival, math.inf if horizon is None else horizon - step
+        to_come = left if rate >= 1 else (1 - rate**left) / (1 - rate)
+        at_rest = stationary and space.apart(following, means) * to_come < SETTLED
+        stops = at_rest or step + 1 == MOST_STEPS
+        here = mass * (to_come if stops else 1.0)
+        if visits and stationary and space.apart(means, last_means) < SAME:
+            before = visits.pop()
+            here, beyond = here + before.mass, here * law.beyond + before.beyond
+        else:
+            beyond, last_means = here * law.beyond, means
+        visits.append(_Visit(step, here, law.told_by, beyond))
+        total, mass = total + mass, mass * rate
+        if stops or mass * to_come < NEGLIGIBLE * total:
+            break
+        means = following
+    return visits
+
+
+class _Cells:
+    """Discrete states and actions: the features of a pair say which pair it is."""
+
+    def __init__(self, data: Dataset, target: TabulatedPolicy, base: Array) -> None:
+        self._states, self._actions = data.number_of_observations or 0, data.number_of_actions or 0
+        self._cells = data.observations * self._actions + data.actions
+        self._base, self._steps = base, data.steps
+        self.going_on = (~data.terminations).astype(float)
+        self.following = self._expected(data.next_observations, target.following)
+        initial = self._expected(data.require_initial_observations(), target.initial)
+        self.start = np.asarray(initial.sum(axis=0)).ravel() / initial.shape[0]
+
+    def _expected(self, states: Array, table: ActionTable) -> Any:
+        cells = states[:, None] * self._actions + table.actions
+        ends = np.arange(len(states) + 1) * table.candidates
+        return csr_array(
+            (table.probabilities.ravel(), cells.ravel(), ends),
+            shape=(len(states), self._states * self._actions),
+        )
+
+    def law(self, means: Array, step: int) -> _Law | None:
+        rows = _at(self._steps, step, len(self._base))
+        if not len(rows):
+            return None
+        chances = self._ratio(self._cells, means, rows) * self._base[rows] / len(rows)
+        return _Law(rows, chances, means, max(0.0, 1 - float(chances.sum())))
+
+    def apart(self, means: Array, others: Array) -> float:
+        return 0.5 * float(np.abs(means - others).sum())
+
+    def _ratio(self, places: Array, means: Array, rows: Array) -> Array:
+        """Probability of the place of each of these rows over the share of its rows among them."""
+        logged = np.bincount(places[rows], self._base[rows], minlength=len(means)) / len(rows)
+        ratios: Array = (means / np.where(logged > 0, logged, np.inf))[places[rows]]
+        return ratios
+
+    def ratios(self, visits: list[_Visit]) -> Array:
+        ratios = np.zeros(len(self._base))
+        states = self._cells // self._actions
+        for visit in visits:
+            rows = _at(self._steps, visit.step, len(self._base))
+            by_state = visit.law.reshape(self._states, self._actions).sum(axis=1)
+            ratios[rows] += visit.mass * self._ratio(states, by_state, rows)
+        return ratios
+
+
+def _at(steps: Array | None, step: int, number: int) -> Array:
+    """The rows of a step; all rows where steps do not matter."""
+    return np.arange(number) if steps is None else np.flatnonzero(steps == step)
+
+
+class _Tilts:
+    """Any other spaces: quadratic features, and the log reweighted by exp(theta . features)."""
+
+    def __init__(self, data: Dataset, target: TabulatedPolicy, base: Array, seed: int) -> None:
+        self._data, self._base = data, base
+        order = np.random.default_rng(seed).permutation(len(data))
+        self._features = _Features(data, target, order[: MOST_FEATURES * 100])
+        size = self._features.size
+        number = int(MOST_WORK / size**2) * (1 if data.steps is None else int(data.steps.max()) + 1)
+        self._rows = np.sort(order[:number])
+        self.going_on = (~data.terminations[self._rows]).astype(float)
+        self.start = self._features.expected(
+            data.require_initial_observations(), target.initial
+        ).mean(axis=0)
+        self._fitted = self._features(data.observations[self._rows], data.actions[self._rows])
+        self.following = self._features.expected(
+            data.next_observations[self._rows], _rows_of(target.following, self._rows)
+        )
+        self._theta = np.zeros(size)
+        self._marginal = np.zeros(self._features.of_observations)
+
+    def law(self, means: Array, step: int) -> _Law | None:
+        steps = self._data.steps
+        rows = _at(None if steps is None else steps[self._rows], step, len(self._rows))
+        if not len(rows):
+            return None
+        base = self._base[self._rows[rows]]
+        features = self._fitted[rows]
+        few = min(max(FEWEST_ROWS, FEWEST_SHARE * len(rows)), len(rows) / 2)
+        projection = _Projection(features, base / base.sum(), RIDGE / len(rows))
+        tilt, part = projection.nearest(means, self._theta, few)
+        known = self._features.of_observations
+        reached = means[:known] if part == 1 else tilt.chances @ features[:, :known]
+        marginal = projection.of_first(known).tilt(reached, self._marginal)
+        self._theta, self._marginal = tilt.theta, marginal.theta
+        return _Law(rows, tilt.chances, marginal, 1 - part)
+
+    def apart(self, means: Array, others: Array) -> float:
+        return float(np.abs(means - others).max())
+
+    def ratios(self, visits: list[_Visit]) -> Array:
+        data, ratios = self._data, np.zeros(len(self._data))
+        for start in range(0, len(data), BLOCK):
+            block = np.arange(start, min(start + BLOCK, len(data)))
+            features = self._features(data.observations[block], data.actions[block])
+            features = features[:, : self._features.of_observations]
+            steps = None if data.steps is None else data.steps[block]
+            for visit in visits:
+                rows = _at(steps, visit.step, len(block))
+                ratios[block[rows]] += visit.mass * visit.law.ratio(features[rows])
+        return ratios
+
+
+def _rows_of(table: ActionTable, rows: Array) -> ActionTable:
+    return ActionTable(table.actions[rows], table.probabilities[rows])
+
+
+class _Tilt(NamedTuple):
+    """p(i) ∝ base(i) exp(theta . f_i): its probabilities (k,), and log E[exp(theta . f)]."""
+
+    theta: Array
+    chances: Array
+    normaliser: float
+
+    def ratio(self, features: Array) -> Array:
+        """(n,) Density of the tilt over that of the log, cut off far above what is kept."""
+        logs = features @ self.theta - self.normaliser
+        ratios: Array = np.exp(np.minimum(logs, math.log(LARGEST) + 3))
+        return ratios
+
+    @property
+    def effective_rows(self) -> float:
+        return 1 / float(self.chances @ self.chances)
+
+
+class _Projection(NamedTuple):
+    """Finds the tilt of features (k, F) with given means; `base` (k,) is the log."""
+
+    features: Array
+    base: Array
+    ridge: float
+
+    def of_first(self, number: int) -> "_Projection":
+        """By the first features alone."""
+        return self._replace(features=self.features[:, :number])
+
+    def nearest(self, means: Array, theta: Array, few: float) -> tuple[_Tilt, float]:
+        """The tilt with these means, or as far on the way there from the log as `few` effective
+        rows are left, and which part of the way that is.
+
+        Means outside of the log have no tilt, and those at its edge one of a few rows.
+        """
+        tilt = self.tilt(means, theta, few)
+        if tilt.effective_rows >= few:
+            return tilt, 1.0
+        centre = self.base @ self.features
+        tilt, part, stride = self._at(np.zeros(len(means))), 0.0, 0.25
+        while part < 1 and stride >= 1 / 32:
+            tried = self.tilt(centre + (part + stride) * (means - centre), tilt.theta, few)
+            if tried.effective_rows < few:
+                stride /= 2
+            else:
+                tilt, part = tried, part + stride
+        return tilt, part
+
+    def tilt(self, means: Array, theta: Array, few: float = 0.0) -> _Tilt:
+        """Minimises log E[exp(theta . f)] - theta . means + ridge |theta|² / 2, by Newton's method.
+
+        Given up where there are far fewer effective rows than `few`.
+        """
+        tilt = self._at(theta)
+        for _ in range(NEWTON_STEPS):
+            centre = tilt.chances @ self.features
+            gradient = centre - means + self.ridge * tilt.theta
+            weighted = self.features * tilt.chances[:, None]
+            curvature = weighted.T @ self.features - np.outer(centre, centre)
+            curvature[np.diag_indices(len(means))] += self.ridge
+            step = -np.linalg.solve(curvature, gradient)
+            decrement = -float(gradient @ step)
+            if decrement < DECREMENT or tilt.effective_rows < few / 4:
+                break
+            # Whole steps only near the end: from far off they overshoot.
+            length = 1.0 if decrement < 0.25 else 1 / (1 + math.sqrt(decrement))
+            value, tried = self._value(tilt, means), self._at(tilt.theta + length * step)
+            while self._value(tried, means) > value and length > 1e-3:
+                length /= 2
+                tried = self._at(tilt.theta + length * step)
+            tilt = tried
+        return tilt
+
+    def _at(self, theta: Array) -> _Tilt:
+        logs = self.features @ theta
+        top = float(logs.max())
+        chances = self.base * np.exp(logs - top)
+        total = float(chances.sum())
+        return _Tilt(theta, chances / total, top + math.log(total))
+
+    def _value(self, tilt: _Tilt, means: Array) -> float:
+        theta = tilt.theta
+        return tilt.normaliser - float(theta @ means) + 0.5 * self.ridge * float(theta @ theta)
+
+
+class _Features:
+    """Inputs, their products, and both for each action: those in which visits leave the log.
+
+    Standardised in the log. Those of observations alone come first.
+    """
+
+    def __init__(self, data: Dataset, target: TabulatedPolicy, rows: Array) -> None:
+        self._states, self._actions = data.number_of_observations, data.number_of_actions
+        self._observation_units = self._action_units = (np.zeros(1), np.ones(1))
+        if self._states is None:
+            self._observation_units = centre_and_scale(data.observations[rows])
+        if self._actions is None:
+            self._action_units = centre_and_scale(data.actions[rows])
+        first, raw = self._raw(data.observations[rows], data.actions[rows])
+        self._mean, self._scale = raw.mean(axis=0), raw.std(axis=0)
+        self._chosen = np.flatnonzero(self._scale > 1e-9)
+        start = data.require_initial_observations()
+        some = np.random.default_rng(0).permutation(len(start))[: len(rows)]
+        asked = (
+            self.expected(data.next_observations[rows], _rows_of(target.following, rows)),
+            self.expected(start[some], _rows_of(target.initial, some)),
+        )
+        differences = np.max([np.abs(part.mean(axis=0)) for part in asked], axis=0)
+        self._chosen = np.sort(self._chosen[np.argsort(-differences)[:MOST_FEATURES]])
+        self.size = len(self._chosen)
+        self.of_observations = int((self._chosen < first).sum())
+
+    def __call__(self, observations: Array, actions: Array) -> Array:
+        """(n, F)"""
+        _, raw = self._raw(observations, actions)
+        standardised: Array = (raw - self._mean)[:, self._chosen] / self._scale[self._chosen]
+        return standardised
+
+    def expected(self, observations: Array, table: ActionTable) -> Array:
+        """(n, F) Averages over the candidates of a table."""
+        total = np.zeros((len(observations), len(self._chosen)))
+        for start in range(0, len(observations), BLOCK):
+            block = slice(start, start + BLOCK)
+            for candidate in range(table.candidates):
+                found = self(observations[block], table.actions[block, candidate])
+                total[block] += table.probabilities[block, candidate, None] * found
+        return total
+
+    def _raw(self, observations: Array, actions: Array) -> tuple[int, Array]:
+        """How many features are of observations alone, and all of them."""
+        if self._states is not None:
+            inputs = _indicators(observations, self._states)
+            own = inputs
+        else:
+            inputs = _standardised(observations, self._observation_units)
+            own = np.concatenate([inputs, _products(inputs)], axis=1)
+        if self._actions is None:
+            acts = _standardised(actions, self._action_units)
+            parts = [acts, _products(acts)]
+            if inputs.shape[1] <= MOST_INPUTS:
+                parts += [inputs * column[:, None] for column in acts.T]
+        else:
+            chosen = _indicators(actions, self._actions)[:, 1:]
+            crossed = own if own.shape[1] * self._actions <= 4 * MOST_FEATURES else inputs
+            parts = [chosen, *(crossed * column[:, None] for column in chosen.T)]
+        return own.shape[1], np.concatenate([own, *parts], axis=1)
+
+
+def _standardised(values: Array, units: tuple[Array, Array]) -> Array:
+    inputs: Array = np.clip((values - units[0]) / units[1], -FARTHEST, FARTHEST)
+    return inputs
+
+
+def _products(inputs: Array) -> Array:
+    if inputs.shape[1] > MOST_INPUTS:
+        return inputs**2
+    left, right = np.triu_indices(inputs.shape[1])
+    products: Array = inputs[:, left] * inputs[:, right]
+    return products
+
+
+def _indicators(codes: Array, number: int) -> Array:
+    """(n, number), or fewer: codes beyond twice the features share none."""
+    kinds = np.arange(min(number, 2 * MOST_FEATURES))
+    indicators: Array = (codes[:, None] == kinds).astype(float)
+    return indicators
