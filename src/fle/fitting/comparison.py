@@ -97,7 +97,8 @@ class Comparison:
         first = _alike(plans)
         summed = ranking_weights(weights, first.data)
         refused = {n: p for n, p in plans.items() if p.withheld is not None and not anyway}
-        evaluations, paired = {}, {}
+        evaluations: dict[str, Evaluation] = {}
+        paired = {}
         which = _paired_starts(len(first.target.initial), first.provenance.seed)
         for place, (name, planned) in enumerate(plans.items()):
             if name in refused:
@@ -108,6 +109,8 @@ class Comparison:
                 progress=Titled(name, progress or default_progress()),
                 out=_folder(out, name),
                 resume=resume,
+                # What one step earns does not depend on the policy: one fit serves all.
+                known=next(iter(evaluations.values()), None) if first.is_one_fit else None,
             )
             # A stream for each policy: from the start on, the two of a pair have nothing in common.
             random = Randomness(first.provenance.seed, Purpose.PAIRS, 1 + place)
@@ -312,10 +315,10 @@ def _alike(plans: Mapping[str, Plan]) -> Plan:
     (name, first), *others = plans.items()
     for other, planned in others:
         same = planned.provenance.data == first.provenance.data
-        if not same or planned.problem != first.problem:
+        if not same or planned.problem.question != first.problem.question:
             raise SettingsError(
                 f"expected plans for the same data and problem, got others for {name!r} and "
-                f"{other!r}. Make them from one data set, with equal gamma, horizon and stages."
+                f"{other!r}. Make them from one data set, with equal gamma, horizon and rows."
             )
     return first
 

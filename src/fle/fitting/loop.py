@@ -89,6 +89,31 @@ class NothingKept:
         """Nothing."""
 
 
+class Fits(Protocol):
+    """What an evaluation knows of its fits."""
+
+    @property
+    def fits(self) -> tuple[Fitted, ...]:
+        """One for each step."""
+
+    @property
+    def records(self) -> tuple[StageRecord, ...]:
+        """Of every stage."""
+
+
+@dataclass(frozen=True)
+class Finished(NothingKept):
+    """The fits of an evaluation that serve another one too: there is nothing left to train."""
+
+    evaluation: Fits
+
+    def restore(self, blank: Fitted) -> LoopState | None:
+        """The state after the last stage."""
+        fits, records = self.evaluation.fits, self.evaluation.records
+        note = "the fit is shared with another policy: what one step earns depends on none"
+        return LoopState(len(records), fits, None, 0.0, (note,), (), records)
+
+
 Training = Callable[
     [GradientObjective, Law, OptimiserState, float], tuple[OptimiserState, np.ndarray]
 ]

@@ -22,7 +22,7 @@ from fle.fitting.following import (
     linked_rows,
     normal_coupling,
 )
-from fle.fitting.loop import Keeper, Loop, NothingKept
+from fle.fitting.loop import Finished, Keeper, Loop, NothingKept
 from fle.fitting.occupancy import occupancy
 from fle.fitting.problem import (
     Problem,
@@ -88,6 +88,11 @@ class Plan:
         """Why no headline number can be given: the data hardly shows what the policy does."""
         return None if self.target.enough else self.target.in_words()
 
+    @property
+    def is_one_fit(self) -> bool:
+        """Whether the fit is the same for every policy: of what one step earns."""
+        return self.problem.horizon == 1
+
     @cached_property
     def cost(self) -> Cost:
         """What training will take, roughly, on this machine."""
@@ -102,8 +107,12 @@ class Plan:
         progress: Progress | None = None,
         out: str | os.PathLike[str] | None = None,
         resume: Resume = "latest",
+        known: Evaluation | None = None,
     ) -> Evaluation:
-        """Train all stages; see `evaluate` for the arguments."""
+        """Train all stages; see `evaluate` for the arguments.
+
+        known: an evaluation of another policy whose fit is this one's too (see `is_one_fit`).
+        """
         if self.withheld is not None and not anyway:
             raise CoverageError(
                 f"No estimate: {self.withheld}. What the policy would earn could only be "
@@ -111,14 +120,15 @@ class Plan:
                 "anyway=True."
             )
         if out is None:
-            return self._fitted(NothingKept(), progress)
+            return self._fitted(Finished(known) if known else NothingKept(), progress)
         with begin_run(out, self.provenance, self.model, resume) as run:
             if run.finished:
                 return run.result(self.model)
             for remark in run.remarks:
                 warnings.warn(remark, FLEWarning, stacklevel=2)
             planned = replace(self, warnings=(*self.warnings, *run.remarks))
-            evaluation = planned._fitted(run.checkpoints, progress)
+            keeper = Finished(known) if known else run.checkpoints
+            evaluation = planned._fitted(keeper, progress)
             run.finish(evaluation)
         return evaluation
 

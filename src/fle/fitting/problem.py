@@ -30,6 +30,11 @@ class Problem:
     stages: int
 
     @property
+    def question(self) -> tuple[float, int | None, RowUse]:
+        """Which return is asked for; how many stages it takes depends on the policy."""
+        return self.gamma, self.horizon, self.rows
+
+    @property
     def repeats(self) -> int:
         """How often one and the same update is repeated, towards a fixed point."""
         return 1 if self.horizon is not None else self.stages
