@@ -23,8 +23,10 @@ import numpy as np
 import fle
 from eager_process import EagerLoop, torch_python
 from fle.fitting.encoding import Encoder, Fitted, Frame
-from fle.fitting.optimiser import Schedule, initial_state, stage_training
-from fle.fitting.targets import Update
+from fle.fitting.following import Trail
+from fle.fitting.optimiser import Schedule, initial_state, layout_of, stage_training
+from fle.fitting.supports import anywhere
+from fle.fitting.targets import Update, stacked
 from fle.models import ModelSpec
 from fle.paper.environment import describe
 from fle.policies import tabulated
@@ -49,15 +51,17 @@ def default_recipe(spec: ModelSpec) -> Resolved:
 
 
 class Lock:
-    """The lock's rows as the Bellman loop holds them, and the rows of one stage."""
+    """The lock's rows as the Bellman loop holds them, and one stage's, one step ahead."""
 
     def __init__(self):
         task = CombinationLock.paper_1d()
         data = fle.Dataset(**task.offline_data(ROWS_A_STAGE // 2, seed=0))
         table = tabulated(task.target_policy, data, draws=1, seed=0).following
         self.encoder = Encoder.standardising(data)
-        self.rows = self.encoder.rows(data, table)
-        self.stage_rows = jnp.asarray(np.flatnonzero(data.steps == STEP))
+        trail = Trail.of(data, table, self.encoder.rewards(data), gamma=1.0, trace=0.0)
+        self.rows = self.encoder.rows(data, table, trail)
+        stage_rows = np.flatnonzero(data.steps == STEP)
+        self.lines = trail.lines(stage_rows, np.random.default_rng(0), fit=0)
         self.candidates = table.candidates
 
 
@@ -70,12 +74,14 @@ def stage_runner(spec: ModelSpec, lock: Lock) -> Callable[[], object]:
     update = Update(
         objective=spec.objective(recipe),
         law=law,
-        previous=Fitted(law, frame),
+        previous=stacked([Fitted(law, frame, anywhere(1))]),
         frame=frame,
         rows=lock.rows,
-        discount=jnp.float32(1.0),
         sizes=lock.encoder.sizes,
         draws=recipe.draws,
+    )
+    layout = layout_of(
+        update, recipe.steps, recipe.batch_size, ROWS_A_STAGE, copies=1, several=False
     )
     passes = -(-recipe.steps * recipe.batch_size // ROWS_A_STAGE)
 
@@ -89,7 +95,7 @@ def stage_runner(spec: ModelSpec, lock: Lock) -> Callable[[], object]:
         )
         decay, key = jnp.float32(WEIGHT_DECAYS[0]), jax.random.key(0)
         result = stage_training(recipe.batch_size)(
-            update, initial_state(law), lock.stage_rows, schedule, decay, key
+            update, initial_state(law), lock.lines, schedule, decay, key, layout
         )
         return jax.block_until_ready(result)
 

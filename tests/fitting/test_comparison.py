@@ -23,6 +23,7 @@ from fle.fitting.comparison import (
     pairs_of,
 )
 from fle.fitting.encoding import Fitted, Frame
+from fle.fitting.supports import anywhere
 from fle.policies import ActionTable
 from fle.returns import ReturnDistribution
 
@@ -178,16 +179,18 @@ class NormalReturn(eqx.Module):
 def drawn(spread, starts, probabilities, seed):
     encoder = SimpleNamespace(
         inputs=lambda x, a: np.stack([x[:, 0], a], axis=1).astype(np.float32),
-        reward_unit=np.array([2.0]),
+        returns=lambda drawn, discounts: 2.0 * drawn,
     )
-    fitted = Fitted(NormalReturn(jnp.asarray(spread)), Frame(jnp.zeros(1), jnp.ones(1)))
+    frame = Frame(jnp.zeros(1), jnp.ones(1))
+    fitted = Fitted(NormalReturn(jnp.asarray(spread)), frame, anywhere(1))
     actions = np.tile(np.arange(len(probabilities)), (len(starts), 1))
     table = ActionTable(actions, np.tile(probabilities, (len(starts), 1)))
     planned = SimpleNamespace(
         data=SimpleNamespace(require_initial_observations=lambda: starts),
         target=SimpleNamespace(initial=table),
     )
-    evaluation = SimpleNamespace(fits=(fitted,), encoder=encoder)
+    problem = SimpleNamespace(gamma=0.5, horizon=None)
+    evaluation = SimpleNamespace(fits=(fitted,), encoder=encoder, problem=problem)
     which = _paired_starts(len(starts), 0)
     return _returns_from(evaluation, planned, which, np.random.default_rng(seed))[:, 0]
 

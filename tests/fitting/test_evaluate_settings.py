@@ -58,6 +58,9 @@ def test_errors_say_what_was_expected_and_what_came(settings, message):
         {"average": 1.5},
         {"held_out": 0.0},
         {"held_out": 1.0},
+        {"trace": -0.1},
+        {"trace": 1.1},
+        {"occupancy": 1},
         {"frame_tolerance": -1.0},
         {"schedule": "never"},
         {"learning_rate": float("inf")},
@@ -85,28 +88,61 @@ def test_gamma_with_a_horizon_is_stated_and_used():
     assert repr(result).startswith("Evaluation(gamma=0.9, horizon=3, model=Gaussian(std=1.0")
 
 
+def unending(rewards):
+    """One state; every row was cut off after it, so there is no log to follow."""
+    n = len(rewards)
+    return fle.Dataset(
+        observations=np.zeros(n, int),
+        actions=np.zeros(n, int),
+        rewards=rewards,
+        next_observations=np.zeros(n, int),
+        terminations=np.zeros(n, bool),
+        truncations=np.ones(n, bool),
+    )
+
+
 def test_notes_state_the_number_of_stages_and_why():
-    # Rewards ±1 have mean 0, so one standard deviation is the size: 0.5^T <= 0.01 from T = 7 on,
-    # and the first stage has discount 0.
-    data = bandit(np.resize([-1.0, 1.0], 100))
+    # Rewards ±1 have mean 0: nothing is missing of the first fit, which may be 2 standard
+    # deviations off. 2 * 0.5^T <= 0.01 from T = 8 on, and there is the first stage.
+    data = unending(np.resize([-1.0, 1.0], 100))
     result = run(data, gamma=0.5)
     (note,) = (note for note in result.notes if "stages" in note)
-    assert note.startswith("8 stages: gamma^T times the size of the return (")
-    assert "is then below 0.01 standard deviations" in note
-    assert len(result.records) == 8
+    assert note == (
+        "9 stages: targets follow the log for 1.0 rows on average; a stage shrinks errors by 0.5, "
+        "and all of them 2.0 standard deviations of the return to 0.01"
+    )
+    assert len(result.records) == 9
     # A discounted problem keeps only the last fit.
     assert len(result.fits) == 1
     # What a plan says is what its evaluation says.
     plan = planned(data, gamma=0.5)
     assert result.notes[: len(plan.notes)] == plan.notes
-    assert len(plan.stages) == 8
+    assert len(plan.stages) == 9
 
 
 def test_more_stages_where_the_return_is_large_against_its_spread():
-    offset = bandit(np.resize([99.0, 101.0], 100))
-    # 0.5^T * 100 * sqrt(3) <= 0.01 by independent rewards, 0.5^T * 100 <= 0.01 by the observed
-    # returns: log2(1e4) = 13.3, so 14 and the first.
-    assert len(planned(offset, gamma=0.5).stages) == 15
+    offset = unending(np.resize([99.0, 101.0], 100))
+    # 100 * sqrt(3) standard deviations by independent rewards, 100 by the observed returns, half of
+    # which comes after a row. 0.5^T * (2 + 50) <= 0.01: log2(5200) = 12.3, so 13 and the first.
+    assert len(planned(offset, gamma=0.5).stages) == 14
+
+
+def test_one_stage_where_the_log_is_followed_to_its_end():
+    for data in (bandit(np.resize([-1.0, 1.0], 100)), cycle(100, ends="terminations")):
+        plan = planned(data, gamma=0.5)
+        assert "every target follows the log to its end: one stage" in plan.notes
+        assert len(plan.stages) == 1
+
+
+def test_fewer_stages_where_the_log_is_followed_further():
+    # In a round of ten that is cut off, J is 1 to 10 rows: the mean of 0.9^J is 0.5862. Rewards of
+    # mean 1 and standard deviation 0.1 have returns of 10 of it, which are missing by 0.5862.
+    # log((2 + 5.862) / 0.01) / -log(0.5862) = 12.5, so 13 and the first; row by row
+    # log((2 + 9) / 0.01) / -log(0.9) = 66.5.
+    data = cycle(1000)
+    assert len(planned(data, gamma=0.9).stages) == 14
+    alone = planned(data, gamma=0.9, recipe={"trace": 0.0})
+    assert len(alone.stages) == 68
 
 
 def test_gamma_zero_is_one_stage():
@@ -122,7 +158,7 @@ def test_gamma_zero_is_one_stage():
 def test_given_stages_are_used():
     plan = planned(gamma=0.9, stages=4)
     assert len(plan.stages) == 4
-    assert any("4 stages: rewards after as many steps are left out" in n for n in plan.notes)
+    assert any("4 stages: what the first fit has wrong is still in" in n for n in plan.notes)
 
 
 def test_automatic_model_is_named():
@@ -155,8 +191,11 @@ def test_step_without_rows_is_an_error_with_the_range():
 
 def test_large_offset_warns_of_single_precision():
     rewards = 1e8 + np.random.default_rng(0).standard_normal(100)
+    # How often the offset is earned is not known: episodes end when they will.
     with pytest.warns(FLEWarning, match="single precision"):
-        planned(bandit(rewards), horizon=1)
+        planned(bandit(rewards), gamma=0.5)
+    # Where all of them are one step long it is, and the offset is taken out.
+    assert planned(bandit(rewards), horizon=1).warnings == ()
 
 
 def test_initial_observations_are_needed():

@@ -12,7 +12,7 @@ from fle.recipe import Recipe, resolve
 
 BRIEF = fle.Recipe(steps=2, batch_size=20, weight_decay=0.0)
 PROBLEMS = {"finite": {"horizon": 10}, "discounted": {"gamma": 0.9}}
-# For each setting, something that no problem has by default; `trend` is turned round.
+# For each setting, something that no problem has by default; what is yes or no is turned round.
 CHANGES = {
     "steps": 7,
     "batch_size": 30,
@@ -24,6 +24,8 @@ CHANGES = {
     "frame_tolerance": 0.7,
     "start": "fresh",
     "held_out": 0.4,
+    "trace": 0.3,
+    "occupancy": None,
     "trend": None,
     "component_prior": 0.9,
     "beta": 0.125,
@@ -81,8 +83,11 @@ def test_evaluate_is_the_plan_carried_out():
 @pytest.mark.parametrize("name", CHANGES)
 def test_one_setting_changes_that_setting_and_nothing_else(name, problem):
     data = cycle(400)
+    if "horizon" not in problem:
+        # How far the log is followed decides the number of stages, and that the steps of each.
+        problem = {**problem, "stages": 20}
     usual = fle.plan(data, [1.0], **problem).recipe
-    value = not usual.trend if name == "trend" else CHANGES[name]
+    value = not getattr(usual, name) if CHANGES[name] is None else CHANGES[name]
     expected = dataclasses.replace(usual, **{name: value})
     assert expected != usual
     for given in (fle.Recipe(**{name: value}), {name: value}):
@@ -108,13 +113,12 @@ def test_decisions_are_noted():
     assert "model: GMM" in notes
     assert "batch size 100: all rows there are" not in notes
     assert "returns are discounted by 0.9 and end after 4 steps" in notes
-    assert "rewards take at most 20 different values" in notes
     few = fle.plan(cycle(50), [1.0], gamma=0.9, recipe={"batch_size": 300})
     assert few.recipe.batch_size == 50
     assert "batch size 50: all rows there are" in few.notes
-    assert any("stages: gamma^T times" in note for note in few.notes)
+    assert any("stages: targets follow the log for" in note for note in few.notes)
     assert any(
-        "stages: rewards after as many steps are left out" in note
+        "3 stages: what the first fit has wrong is still in the last one" in note
         for note in (fle.plan(cycle(100), [1.0], gamma=0.9, stages=3).notes)
     )
 

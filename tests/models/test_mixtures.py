@@ -9,7 +9,7 @@ import pytest
 from model_outputs import build, loss_of_row
 
 import fle
-from fle.models.mixtures import ComponentGradients, Mixture, even_gradients, from_standard
+from fle.models.mixtures import ComponentGradients, Mixture, even_gradients, from_returns
 from fle.recipe import ONE_FIT, TUNING, Tuning, usual
 
 
@@ -18,15 +18,34 @@ def test_the_regulariser_has_the_gradient_of_a_distance_and_no_value():
     means, scales = jnp.asarray([2.0, -4.0]), jnp.asarray([0.5, 1.0])
 
     def away(logits, means, scales):
-        return from_standard(jax.nn.log_softmax(logits), means, scales)
+        mixture = Mixture(jax.nn.log_softmax(logits), (means,), (scales,), ())
+        return from_returns(mixture, jnp.asarray([1.0]))
 
     value, gradients = jax.value_and_grad(away, (0, 1, 2))(logits, means, scales)
     assert value == 0
-    # Of -log softmax, averaged: weight minus 1/2. Of half a square: the mean; of half the square of
-    # a logarithm: log s / s.
+    # Of -log softmax, averaged: weight minus 1/2. With u = (1 - m)/s = -2 and 5, of
+    # log(1 + u^2): -2u/(1 + u^2)/s by the mean, -2u^2/(1 + u^2)/s by the scale, whose log adds 1/s.
     assert np.allclose(gradients[0], [0.4, -0.4])
-    assert np.allclose(gradients[1], 0.5 * np.array([2, -4]))
-    assert np.allclose(gradients[2], 0.5 * np.array([np.log(0.5) / 0.5, 0]))
+    assert np.allclose(gradients[1], 0.5 * np.array([4 / 5 / 0.5, -10 / 26]))
+    assert np.allclose(gradients[2], 0.5 * np.array([(1 - 8 / 5) / 0.5, 1 - 50 / 26]))
+
+
+def test_the_regulariser_is_a_mean_over_draws_rows_and_coordinates():
+    """A mixture a row, as columns: each is drawn to the returns of its own row."""
+    generator = np.random.default_rng(0)
+    components, rows, draws = 3, 4, 2
+    means = [jnp.asarray(generator.normal(size=(components, rows))) for _ in range(2)]
+    scales = [jnp.asarray(generator.uniform(0.5, 2, (components, rows))) for _ in range(2)]
+    returns = jnp.asarray(generator.normal(size=(2, draws, rows)))
+    weights = jnp.full((components, rows), -np.log(components))
+
+    def away(first):
+        return from_returns(Mixture(weights, (first, means[1]), tuple(scales), ()), returns)
+
+    u = (np.asarray(returns)[0] - np.asarray(means[0])[:, None]) / np.asarray(scales[0])[:, None]
+    each = -2 * u / (1 + u**2) / np.asarray(scales[0])[:, None]
+    expected = each.sum(axis=1) / (2 * components * rows * draws)
+    assert np.allclose(jax.grad(away)(means[0]), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("repeats", [1, 60])
@@ -38,12 +57,20 @@ def test_autoregressive_components_are_regularised_in_discounted_fits(repeats):
     outputs = jnp.asarray([0.0, 0.0, 0.0, -30.0, 0.0, 30.0, 0.0, -5.0])
 
     def loss(outputs):
-        return -law.log_prob_of_one(view.of(law.factor(outputs)), jnp.asarray(0.5))
+        return -law.log_prob_of_one(view.of(law.factor(outputs), jnp.asarray([0.5])), jnp.asarray(0.5))
 
-    gradients = jax.grad(loss)(outputs)
-    # Towards a larger weight, the middle, and a wider component.
-    lost = np.asarray(gradients)[[3, 5, 7]] * [-1, 1, -1]
-    assert np.all(lost > 1e-5) if repeats > 1 else np.all(np.abs(lost) < 1e-9)
+    weight, offset, scale = np.asarray(jax.grad(loss)(outputs))[[3, 5, 7]]
+    if repeats == 1:
+        assert np.all(np.abs([weight, offset, scale]) < 1e-9)
+        return
+    # Towards a larger weight, the return, and a wider component: half of log(1 + u^2) + log s, with
+    # u = (0.5 - 30)/s, times the prior; the gradient by a mean is evened by its scale.
+    prior, s = recipe.component_prior, recipe.scale_floor + np.log1p(np.exp(-5))
+    u = (0.5 - 30) / s
+    by_scale = (1 - 2 * u**2 / (1 + u**2)) / s / (1 + np.exp(5))
+    assert weight == pytest.approx(-prior / 2, rel=1e-3)
+    assert offset == pytest.approx(-prior * u / (1 + u**2), rel=1e-3)
+    assert scale == pytest.approx(prior * by_scale / 2, rel=1e-3)
 
 
 @pytest.mark.parametrize("spec", [fle.GMM(hidden=(8,)), fle.Autoregressive(hidden=(8,))])
@@ -84,9 +111,10 @@ def test_the_regulariser_moves_means_as_evenly_as_the_likelihood_does():
 
     def total(means):
         mixture = Mixture(jnp.log(jnp.asarray([0.5, 0.5])), (means,), (scales,), ())
-        return ComponentGradients(prior, beta).of(mixture).weights.sum()
+        return ComponentGradients(prior, beta).of(mixture, jnp.zeros(1)).weights.sum()
 
     means = jnp.asarray([3.0, -4.0])
-    # Each of two log weights falls by prior times half the mean of two squares: -prior * mean; the
-    # gradient by a mean is then multiplied by its scale.
-    assert np.allclose(jax.grad(total)(means), -prior * means * scales)
+    # Each of two log weights falls by prior times the mean of two log(1 + u^2), u = mean / scale;
+    # the gradient by a mean, -prior 2u/(1 + u^2)/scale, is then multiplied by its scale.
+    u = means / scales
+    assert np.allclose(jax.grad(total)(means), -prior * 2 * u / (1 + u**2))

@@ -392,7 +392,9 @@ class Loop:
         )
         centre, scale = self.spec.frame(targets)
         scale = np.maximum(scale, LEAST_SCALE)
-        support = support_of(targets, scale, self.limits[number])
+        # A row that is drawn again has the same rewards, which makes no atom.
+        rows = np.unique(index, return_index=True)[1]
+        support = support_of(targets[rows], scale, self.limits[number])
         old_centre, old_scale = (np.asarray(value) for value in previous.frame)
         moved = np.abs(centre - old_centre) / old_scale
         stretched = np.abs(np.log(scale / old_scale))

@@ -245,6 +245,8 @@ def _published_recipe(steps: int, learning_rate: float) -> fle.Recipe:
         schedule="constant",
         average=1 / steps,
         start="fresh",
+        trace=0.0,
+        occupancy=False,
         trend=False,
         component_prior=0.0,
         beta=0.0,
