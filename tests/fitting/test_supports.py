@@ -124,7 +124,7 @@ def test_few_equal_targets_are_no_atom():
     targets = np.random.default_rng(0).standard_normal(TARGETS)
     targets[: LEAST_TIES - 1] = 2.0
     assert found_atoms(targets)[0].size == 0
-    targets[: LEAST_TIES] = 2.0
+    targets[:LEAST_TIES] = 2.0
     assert found_atoms(targets)[0].tolist() == [2.0]
 
 

@@ -103,7 +103,6 @@ class Comparison:
         for place, (name, planned) in enumerate(plans.items()):
             if name in refused:
                 continue
-            planned.cost.require_memory()
             evaluations[name] = planned.carry_out(
                 anyway=anyway,
                 progress=Titled(name, progress or default_progress()),

@@ -119,6 +119,7 @@ class Plan:
                 "extrapolated. Log data closer to the policy, or see the extrapolation with "
                 "anyway=True."
             )
+        self.cost.require_memory()
         if out is None:
             return self._fitted(Finished(known) if known else NothingKept(), progress)
         with begin_run(out, self.provenance, self.model, resume) as run:
