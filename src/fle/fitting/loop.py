@@ -367,7 +367,7 @@ class Loop:
             lines = before.lines(self.trail, index, random.generator)
             targets.append(lines.rewards)
             drawn.append(draw_block(fitted, self.measurement.inputs(index), random.generator))
-        return lost_tail(np.concatenate(targets), np.concatenate(drawn))
+        return lost_tail(np.concatenate(targets), np.concatenate(drawn), rows.size)
 
     def _loss_of_known_rows(
         self, stage: Stage, before: Before, fitted: Fitted, random: Randomness

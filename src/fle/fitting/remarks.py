@@ -79,15 +79,23 @@ def unsettled(records: Sequence[StageRecord]) -> tuple[str, ...]:
     )
 
 
-def lost_tail(targets: np.ndarray, drawn: np.ndarray) -> tuple[str, ...]:
-    """Whether a first fit has the tails of what it was fitted to: draws (n, d) at the same rows."""
+def lost_tail(targets: np.ndarray, drawn: np.ndarray, rows: int) -> tuple[str, ...]:
+    """Whether a first fit has the tails of what it was fitted to.
+
+    targets, drawn: (n, d) at the same rows. rows: how many different ones there are.
+    """
     found = []
+    if TAIL * rows < LEAST_TAIL_ROWS:
+        return ()
+    repeats = max(1.0, len(targets) / rows)
     for target, draw in zip(targets.T, drawn.T, strict=True):
         for sign, name in ((1, "lower"), (-1, "upper")):
             limit = np.quantile(sign * target, TAIL)
             logged, fitted = (int(np.sum(sign * values <= limit)) for values in (target, draw))
             # Ties at the limit are no tail.
-            if logged <= 2 * TAIL * len(target) and fitted < 0.5 * logged - 3 * np.sqrt(logged):
+            if logged <= 2 * TAIL * len(target) and fitted < 0.5 * logged - 3 * np.sqrt(
+                repeats * logged
+            ):
                 found.append(f"{name} tail: {logged / len(target):.2%}, {fitted / len(draw):.2%}")
     if not found:
         return ()
