@@ -20,7 +20,7 @@ from fle.fitting.evaluation import Evaluation
 from fle.fitting.planning import Plan, plan
 from fle.fitting.problem import Problem, RowUse, sum_of_discounts
 from fle.fitting.progress import Progress, Titled, default_progress
-from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness, draw_block
+from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness, draw_block, in_data_units
 from fle.models.specs import ModelSpec
 from fle.policies import Policy
 from fle.recipe import Recipe
@@ -348,4 +348,7 @@ def _returns_from(
         for first in range(0, len(inputs), SAMPLE_BLOCK)
     ]
     discounts = sum_of_discounts(evaluation.problem.gamma, evaluation.problem.horizon)
-    return evaluation.encoder.returns(np.concatenate(blocks), discounts)
+    encoder = evaluation.encoder
+    offset = encoder.reward_centre * discounts
+    drawn = np.concatenate(blocks)
+    return in_data_units(evaluation.fits[-1], drawn, encoder.reward_unit, offset)

@@ -75,8 +75,7 @@ class Encoder:
             _sizes(data),
             *_centre_and_scale(data.observations),
             *_centre_and_scale(data.actions),
-            # A power of two, so that rewards keep their digits.
-            reward_unit=2.0 ** np.round(np.log2(np.where(size > 0, size, 1.0))),
+            reward_unit=np.where(size > 0, size, 1.0),
             reward_centre=centre,
         )
 
@@ -109,10 +108,6 @@ class Encoder:
     def rewards(self, data: Dataset) -> np.ndarray:
         """(n, d) In units of their size, in float64."""
         return (data.rewards - self.reward_centre) / self.reward_unit
-
-    def returns(self, drawn: np.ndarray, discounts: float) -> np.ndarray:
-        """Drawn returns in the units of the data; `discounts` is the sum of gamma^t to come."""
-        return drawn * self.reward_unit + self.reward_centre * discounts
 
     def rows(self, data: Dataset, table: ActionTable, trail: Trail) -> Rows:
         """All rows of the data with the target policy's next actions."""

@@ -24,15 +24,18 @@ from fle.files import plain_json
 from fle.fitting.encoding import Encoder, Fitted
 from fle.fitting.measurement import StageRecord
 from fle.fitting.problem import Problem, sum_of_discounts
-from fle.fitting.sampling import SAMPLE_BLOCK, draw_block
+from fle.fitting.sampling import SAMPLE_BLOCK, draw_block, in_data_units
 from fle.manifests import Key, require_form
 from fle.models.law import Law
 from fle.models.specs import ModelSpec
+from fle.models.support import Support
 from fle.policies.answers import Coverage
 from fle.recipe import Resolved
 from fle.returns import ReturnDistribution
 
 DENSITY_CONTEXTS = 2_048
+# What float32 makes of a return at its limit, in units of the return scale.
+EDGE = 1e-5
 DENSITY_BLOCK = 256
 FORMAT = 1
 PACKAGES = ("fle", "jax", "jaxlib", "numpy", "equinox", "optax", "safetensors")
@@ -186,7 +189,7 @@ class MixtureOverInputs:
         for start in range(0, number, SAMPLE_BLOCK):
             index = picks[start : start + SAMPLE_BLOCK]
             blocks.append(draw_block(self.fitted, self.inputs[index], generator))
-        return np.concatenate(blocks) * self.unit + self.offset
+        return in_data_units(self.fitted, np.concatenate(blocks), self.unit, self.offset)
 
     def log_density(self, returns: np.ndarray) -> np.ndarray:
         """Log density of each return, averaged over at most DENSITY_CONTEXTS inputs."""
@@ -206,6 +209,7 @@ class MixtureOverInputs:
             padded = np.pad(block, ((0, DENSITY_BLOCK - len(block)), (0, 0)))
             values = _log_density(
                 self.fitted.law,
+                self.fitted.support.standardised(*self.fitted.frame),
                 jnp.asarray(inputs),
                 jnp.asarray(log_weights),
                 jnp.asarray(padded),
@@ -217,13 +221,26 @@ class MixtureOverInputs:
 @eqx.filter_jit
 def _log_density(
     law: Law,
+    support: Support,
     inputs: Float[Array, "k inputs"],
     log_weights: Float[Array, " k"],
     returns: Float[Array, "n d"],
 ) -> Float[Array, " n"]:
-    def one(z: Float[Array, " d"]) -> Float[Array, ""]:
+    """Of returns inside their limits, with what is reflected there; atoms stay narrow peaks."""
+    limits = jnp.stack([support.low, support.high])
+
+    def at(z: Float[Array, " d"]) -> Float[Array, ""]:
         logs = jax.vmap(lambda x: law.log_prob(x, z))(inputs)
         return jax.nn.logsumexp(logs + log_weights)
+
+    def one(z: Float[Array, " d"]) -> Float[Array, ""]:
+        total = at(z)
+        for i in range(z.size):
+            for limit in limits[:, i]:
+                image = z.at[i].set(jnp.where(jnp.isfinite(limit), 2 * limit - z[i], 0.0))
+                total = jnp.logaddexp(total, jnp.where(jnp.isfinite(limit), at(image), -jnp.inf))
+        inside = jnp.all((z >= support.low - EDGE) & (z <= support.high + EDGE))
+        return jnp.where(inside, total, -jnp.inf)
 
     return jax.vmap(one)(returns.astype(jnp.float32))
 

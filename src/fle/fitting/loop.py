@@ -358,8 +358,11 @@ class Loop:
     def _reservations(
         self, state: LoopState, before: Before, fitted: Fitted, random: Randomness
     ) -> tuple[str, ...]:
-        """Whether the first fit has the tails of what it was fitted to."""
-        if state.stage > 0:
+        """Whether the first fit has the tails of what it was fitted to.
+
+        Where one update is repeated, the first fit is but a beginning.
+        """
+        if state.stage > 0 or not self.finite:
             return ()
         rows, targets, drawn = self.stages[0].rows, [], []
         for _ in range(FIRST_BLOCKS):
@@ -394,7 +397,7 @@ class Loop:
         scale = np.maximum(scale, LEAST_SCALE)
         # A row that is drawn again has the same rewards, which makes no atom.
         rows = np.unique(index, return_index=True)[1]
-        support = support_of(targets[rows], scale, self.limits[number])
+        support = support_of(targets[rows], self.limits[number])
         old_centre, old_scale = (np.asarray(value) for value in previous.frame)
         moved = np.abs(centre - old_centre) / old_scale
         stretched = np.abs(np.log(scale / old_scale))

@@ -108,7 +108,8 @@ class Measurement:
         held_out_loss = self.held_out_loss(before, fitted, index, random)
         inputs = self.initial_inputs if stage.step is None else self.inputs(index)
         discounts = sum_of_discounts(self.trail.gamma, before.left)
-        drawn = self.encoder.returns(draw_block(fitted, inputs, random.generator), discounts)
+        offset = self.encoder.reward_centre * discounts
+        drawn = draw_block(fitted, inputs, random.generator) * self.encoder.reward_unit + offset
         columns = [ReturnDistribution.from_samples(column) for column in drawn.T]
         return StageRecord(
             stage=number + 1,

@@ -22,7 +22,7 @@ LEAST_EPISODES = 10
 # Stages of a window, and standard deviations of the return that are called a drift.
 LEAST_WINDOW, DRIFT = 3, 0.05
 # The share of returns that is called a tail.
-TAIL = 0.005
+TAIL = 0.02
 # Share of observations outside the log that is worth a warning, and how far beyond the range of a
 # column, as a share of it, an observation still counts as inside.
 OUTSIDE, MARGIN = 0.001, 0.1
@@ -84,25 +84,23 @@ def lost_tail(targets: np.ndarray, drawn: np.ndarray, rows: int) -> tuple[str, .
 
     targets, drawn: (n, d) at the same rows. rows: how many different ones there are.
     """
-    found = []
-    if TAIL * rows < LEAST_TAIL_ROWS:
+    found, known = [], min(rows, len(targets))
+    if TAIL * known < LEAST_TAIL_ROWS:
         return ()
-    repeats = max(1.0, len(targets) / rows)
     for target, draw in zip(targets.T, drawn.T, strict=True):
         for sign, name in ((1, "lower"), (-1, "upper")):
             limit = np.quantile(sign * target, TAIL)
-            logged, fitted = (int(np.sum(sign * values <= limit)) for values in (target, draw))
-            # Ties at the limit are no tail.
-            if logged <= 2 * TAIL * len(target) and fitted < 0.5 * logged - 3 * np.sqrt(
-                repeats * logged
-            ):
-                found.append(f"{name} tail: {logged / len(target):.2%}, {fitted / len(draw):.2%}")
+            # How far the tail goes beyond where it begins, on average over all returns.
+            beyond, fitted = (np.maximum(0, limit - sign * v) for v in (target, draw))
+            logged, error = beyond.mean(), beyond.std() / np.sqrt(known)
+            if fitted.mean() < 0.5 * logged - 4 * error:
+                found.append(f"{name} tail: {fitted.mean() / logged:.0%}")
     if not found:
         return ()
     return (
-        "the first fit misses rare returns that the log shows (share in the log, and in the fit; "
-        f"{'; '.join(found)}): risks that rest on them are understated; more steps may help, such "
-        "as Recipe(steps=...), or another model",
+        "the first fit misses rare returns that the log shows (what it has of their size beyond "
+        f"the outermost {TAIL:.0%}; {'; '.join(found)}): risks that rest on them are understated; "
+        "more steps may help, such as Recipe(steps=...), or another model",
     )
 
 

@@ -64,3 +64,21 @@ def _draw(
     fitted: Fitted, inputs: Float[Array, "k inputs"], uniforms: Float[Array, "k noise"]
 ) -> Float[Array, "k d"]:
     return jax.vmap(fitted.sample)(inputs, uniforms)
+
+
+def in_data_units(
+    fitted: Fitted, drawn: np.ndarray, unit: np.ndarray, offset: np.ndarray
+) -> np.ndarray:
+    """Drawn returns (n, d) in the units of the data.
+
+    Atoms, which float32 holds to seven digits, get these digits: a click is 1, not 0.99999994.
+    """
+    returns = drawn * unit + offset
+    atoms = np.asarray(fitted.support.atoms)
+    for column, (values, known) in enumerate(zip(drawn.T, atoms, strict=True)):
+        places = np.flatnonzero(np.isin(values.astype(np.float32), known))
+        exact = returns[places, column]
+        size = np.floor(np.log10(np.maximum(np.abs(exact), 1e-300)))
+        step = 10.0 ** (size - 6)
+        returns[places, column] = np.where(exact == 0, 0.0, np.round(exact / step) * step)
+    return returns

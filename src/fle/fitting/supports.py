@@ -49,21 +49,25 @@ def anywhere(dim: int) -> Support:
     return Support(low, -low, atoms, jnp.zeros_like(atoms))
 
 
-def support_of(targets: np.ndarray, scale: np.ndarray, limits: Sequence[np.ndarray]) -> Support:
+def support_of(targets: np.ndarray, limits: Sequence[np.ndarray]) -> Support:
     """The support of a fit to these targets (n, d), in the same units."""
-    found = [atoms_of(column, float(width)) for column, width in zip(targets.T, scale, strict=True)]
+    found = [atoms_of(column) for column in targets.T]
     low, high = (jnp.asarray(limit, jnp.float32) for limit in limits)
     atoms, bands = (jnp.asarray(np.stack(part), jnp.float32) for part in zip(*found, strict=True))
     return Support(low, high, atoms, bands)
 
 
-def atoms_of(targets: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndarray]:
+def atoms_of(targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Values that at least LEAST_TIES of the targets (n,) share, and the band around each.
 
     The band ends where other targets begin, halfway to the next atom, or at a share of the scale.
     """
     atoms, bands = np.full(MOST_ATOMS, np.inf), np.zeros(MOST_ATOMS)
-    values = np.sort(targets)
+    values, size = np.sort(targets), float(np.abs(targets).max())
+    scale = float(targets.std())
+    if scale <= 1e-5 * size:
+        # A sure return: as wide as its frame.
+        scale = 1e-2 * size if size > 0 else 1.0
     apart = np.diff(values) > DIGITS * np.maximum(np.abs(values[1:]), 1e-3 * scale)
     starts = np.concatenate([[0], np.flatnonzero(apart) + 1])
     counts = np.diff(np.append(starts, values.size))
