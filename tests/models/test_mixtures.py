@@ -57,7 +57,9 @@ def test_autoregressive_components_are_regularised_in_discounted_fits(repeats):
     outputs = jnp.asarray([0.0, 0.0, 0.0, -30.0, 0.0, 30.0, 0.0, -5.0])
 
     def loss(outputs):
-        return -law.log_prob_of_one(view.of(law.factor(outputs), jnp.asarray([0.5])), jnp.asarray(0.5))
+        return -law.log_prob_of_one(
+            view.of(law.factor(outputs), jnp.asarray([0.5])), jnp.asarray(0.5)
+        )
 
     weight, offset, scale = np.asarray(jax.grad(loss)(outputs))[[3, 5, 7]]
     if repeats == 1:
