@@ -93,6 +93,7 @@ def test_observed_returns_are_cut_and_discounted_as_the_evaluated_ones(finished)
     assert not discounted.complete.any()
 
 
+@pytest.mark.filterwarnings("ignore:the first fit misses rare returns:fle.FLEWarning")
 def test_vectors_names_and_notes_are_kept(tmp_path):
     noise = np.random.default_rng(0).normal(size=(200, 2))
     data = cycle(200)
@@ -148,7 +149,7 @@ def test_every_model_is_given_back(name, finished, tmp_path):
         result,
         model=spec,
         fits=fits,
-        encoder=Encoder(sizes, np.zeros(2), np.ones(2), np.zeros(1), np.ones(1), np.ones(1)),
+        encoder=Encoder(sizes, np.zeros(2), np.ones(2), np.zeros(1), *np.ones((3, 1))),
         initial_inputs=inputs,
         initial_weights=np.array([0.25, 0.75]),
     )
