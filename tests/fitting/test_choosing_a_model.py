@@ -20,9 +20,8 @@ def data(rows, rewards):
     ],
 )
 def test_auto_goes_by_dimension_and_rows(rows, rewards, expected, reason):
-    notes = []
-    assert chosen_model("auto", data(rows, rewards), notes) == expected()
-    (note,) = notes
+    chosen, (note,) = chosen_model("auto", data(rows, rewards))
+    assert chosen == expected()
     assert note.startswith(f"model: {expected.__name__}, ")
     assert reason in note
 
@@ -31,25 +30,17 @@ def test_auto_goes_by_dimension_and_rows(rows, rewards, expected, reason):
     "name", [n for n in fle.models.names() if n not in ("linear-quadratic", "reward-mixture")]
 )
 def test_each_name_gives_its_model(name):
-    assert chosen_model(name, data(10, 1), []).name == name
-
-
-def test_discrete_rewards_get_advice():
-    few = bandit(np.random.default_rng(0).integers(0, 3, 500).astype(float))
-    notes = []
-    chosen_model("gmm", few, notes)
-    assert "Categorical and Histogram" in notes[0]
-    notes = []
-    chosen_model("categorical", few, notes)
+    chosen, notes = chosen_model(name, data(10, 1))
+    assert chosen.name == name
     assert not notes
 
 
 @pytest.mark.parametrize("name", ["linear-quadratic", "reward-mixture"])
 def test_a_model_that_needs_hyperparameters_says_so(name):
     with pytest.raises(fle.FLEError, match="needs hyperparameters"):
-        chosen_model(name, data(10, 1), [])
+        chosen_model(name, data(10, 1))
 
 
 def test_a_name_close_to_one():
     with pytest.raises(fle.FLEError, match="Did you mean 'autoregressive'"):
-        chosen_model("autoregresive", data(10, 1), [])
+        chosen_model("autoregresive", data(10, 1))

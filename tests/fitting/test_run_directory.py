@@ -141,7 +141,7 @@ def test_every_model_is_given_back(name, finished, tmp_path):
     sizes = Sizes(2, 1, 1, not exact, not exact)
     generator = np.random.default_rng(1)
     frame = Frame(*np.float32([[0.5], [2.0]]))
-    support = support_of(generator.integers(3, size=(90, 1)), np.ones(1), np.float32([[0], [3]]))
+    support = support_of(generator.integers(3, size=(90, 1)), np.float32([[0], [3]]))
     laws = [spec.build(sizes, result.recipe, generator) for _ in range(3)]
     fits = tuple(Fitted(law, frame, support) for law in laws)
     inputs = np.float32([[1, 0, 1], [0, 1, 1]])

@@ -72,8 +72,8 @@ def test_every_coordinate_has_limits_of_its_own():
     assert limits([[1, -2], [1, -2]], [0, 0], 1.0, 2)[1] == ([2, -4], [2, -4])
 
 
-def found_atoms(targets, scale=None):
-    atoms, bands = atoms_of(targets, float(targets.std()) if scale is None else scale)
+def found_atoms(targets):
+    atoms, bands = atoms_of(targets)
     number = int(np.isfinite(atoms).sum())
     assert np.all(np.isinf(atoms[number:]))
     assert np.all(bands[number:] == 0)
@@ -82,12 +82,11 @@ def found_atoms(targets, scale=None):
 
 def test_a_lattice_has_an_atom_a_value():
     generator = np.random.default_rng(0)
-    atoms, bands = found_atoms(generator.choice([-0.1, 0.0, 0.3], TARGETS), scale=1.0)
-    assert np.array_equal(atoms, [-0.1, 0.0, 0.3])
+    targets = generator.choice([-0.02, 0.0, 0.3], TARGETS)
+    atoms, bands = found_atoms(targets)
+    assert np.array_equal(atoms, [-0.02, 0.0, 0.3])
     # Halfway to the nearer neighbour, and never beyond a share of the scale.
-    assert bands == pytest.approx([0.05, 0.05, 0.15])
-    _, bands = found_atoms(generator.choice([0.0, 10.0], TARGETS), scale=1.0)
-    assert bands.tolist() == [WIDEST] * 2
+    assert bands == pytest.approx([0.01, 0.01, WIDEST * targets.std()])
 
 
 def test_the_digits_of_float32_make_no_difference():
@@ -116,8 +115,10 @@ def test_continuous_returns_have_no_atoms(name):
 
 
 def test_a_sure_return_is_an_atom():
-    atoms, bands = found_atoms(np.full(TARGETS, 3.5), scale=1e-6)
-    assert (atoms.tolist(), bands.tolist()) == ([3.5], [WIDEST * 1e-6])
+    atoms, bands = found_atoms(np.full(TARGETS, 3.5))
+    assert atoms.tolist() == [3.5]
+    # As wide as its frame, a hundredth of its size.
+    assert bands == pytest.approx([WIDEST * 0.035])
 
 
 def test_few_equal_targets_are_no_atom():
@@ -131,7 +132,7 @@ def test_few_equal_targets_are_no_atom():
 def test_of_many_atoms_the_most_frequent_are_kept():
     # A value's number of targets grows with it.
     targets = np.repeat(np.arange(100.0), 10 + np.arange(100))
-    atoms, bands = found_atoms(targets, scale=30.0)
+    atoms, bands = found_atoms(targets)
     assert np.array_equal(atoms, np.arange(100 - MOST_ATOMS, 100))
     # The values that are left out begin one below the least.
     assert bands == pytest.approx([0.5] * MOST_ATOMS)
@@ -140,7 +141,7 @@ def test_of_many_atoms_the_most_frequent_are_kept():
 def test_coordinates_have_atoms_of_their_own():
     generator = np.random.default_rng(0)
     targets = np.stack([generator.integers(2, size=400), generator.normal(size=400)], axis=1)
-    support = support_of(targets, np.ones(2), (np.zeros(2), np.ones(2)))
+    support = support_of(targets, (np.zeros(2), np.ones(2)))
     assert np.asarray(support.atoms)[0, :3].tolist() == [0, 1, np.inf]
     assert np.all(np.isinf(support.atoms[1]))
 
