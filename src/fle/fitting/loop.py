@@ -397,7 +397,9 @@ class Loop:
         scale = np.maximum(scale, LEAST_SCALE)
         # A row that is drawn again has the same rewards, which makes no atom.
         rows = np.unique(index, return_index=True)[1]
-        support = support_of(targets[rows], self.limits[number])
+        support = previous.support
+        if self.spec.any_shape:
+            support = support_of(targets[rows], self.limits[number])
         old_centre, old_scale = (np.asarray(value) for value in previous.frame)
         moved = np.abs(centre - old_centre) / old_scale
         stretched = np.abs(np.log(scale / old_scale))

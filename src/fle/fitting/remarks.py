@@ -25,7 +25,7 @@ LEAST_WINDOW, DRIFT = 3, 0.05
 TAIL = 0.02
 # Share of observations outside the log that is worth a warning, and how far beyond the range of a
 # column, as a share of it, an observation still counts as inside.
-OUTSIDE, MARGIN = 0.001, 0.1
+OUTSIDE, MARGIN = 0.01, 0.25
 # Rows of each kind that are compared, and the share that must be told apart.
 MOST_COMPARED, SEEN = 1000, 0.9
 

@@ -42,11 +42,15 @@ class ModelSpec(ABC):
     name: how files and the command line call it; that of its module, with dashes.
     standardised: whether inputs and rewards are standardised; a law that is defined in the units of
         the data says no.
+    any_shape: whether it can take the shape of the returns, so that what it draws where no return
+        can lie is blur, and is moved to the nearest place where one can; of a law of a fixed shape
+        this would bias the mean.
     tuning: how its usual recipe differs; the package's own models have theirs in `fle.recipe`.
     """
 
     name: ClassVar[str]
     standardised: ClassVar[bool] = True
+    any_shape: ClassVar[bool] = True
     tuning: ClassVar[Tuning | None] = None
 
     def __post_init__(self) -> None:

@@ -104,6 +104,7 @@ class Gaussian(ModelSpec):
     hidden: tuple[int, ...] = (64, 64)
 
     name: ClassVar[str] = "gaussian"
+    any_shape: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -109,6 +109,7 @@ class LinearQuadratic(ModelSpec):
 
     name: ClassVar[str] = "linear-quadratic"
     standardised: ClassVar[bool] = False
+    any_shape: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not self.noise_std > 0:

@@ -167,6 +167,7 @@ class RewardMixture(ModelSpec):
 
     name: ClassVar[str] = "reward-mixture"
     standardised: ClassVar[bool] = False
+    any_shape: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not self.laws:
