@@ -76,6 +76,7 @@ def stage_runner(spec: ModelSpec, lock: Lock) -> Callable[[], object]:
         law=law,
         previous=stacked([Fitted(law, frame, anywhere(1))]),
         frame=frame,
+        support=anywhere(1),
         rows=lock.rows,
         sizes=lock.encoder.sizes,
         draws=recipe.draws,

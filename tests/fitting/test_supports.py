@@ -185,10 +185,6 @@ def test_a_zero_inflated_revenue_is_never_lost(revenue):
     assert drawn.max() <= np.float32(rewards.max())
 
 
-@pytest.mark.xfail(
-    reason="next to an atom all but one component may be lost, and the fit is one normal law",
-    strict=True,
-)
 def test_a_zero_inflated_revenue_is_zero_as_often_as_logged(revenue):
     rewards, drawn = revenue
     # Five standard errors of the rows, and of the draws.

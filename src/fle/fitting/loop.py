@@ -198,10 +198,7 @@ class Loop:
         """How the training of every stage is laid out in memory."""
         return layout_of(
             self.measurement.update(
-                self.measurement.objective,
-                self.before(self.first()),
-                self.blank.law,
-                self.blank.frame,
+                self.measurement.objective, self.before(self.first()), self.blank
             ),
             self.recipe.steps,
             self.recipe.batch_size,
@@ -254,7 +251,7 @@ class Loop:
         decay, notes = self._chosen_decay(state, before)
         random = Randomness(self.seed, Purpose.FIT, number)
         frame, support = self._frame(number, before, random)
-        outcome = self.objective.fit(StageTask(self, state, before, frame, decay, random))
+        outcome = self.objective.fit(StageTask(self, state, before, frame, support, decay, random))
         fitted = Fitted(outcome.law, frame, support)
         record = self.measurement.record(number, stage, before, fitted, outcome.loss, began, random)
         if number == len(self.stages) - 1 and self.measurement.objective.in_nats:
@@ -290,7 +287,8 @@ class Loop:
         def train(
             objective: GradientObjective, law: Law, state: OptimiserState, weight_decay: float
         ) -> tuple[OptimiserState, np.ndarray]:
-            update = self.measurement.update(objective, task.before, law, task.frame)
+            fitted = Fitted(law, task.frame, task.support)
+            update = self.measurement.update(objective, task.before, fitted)
             state, losses = stage_training(recipe.batch_size)(
                 update, state, lines, schedule, jnp.float32(weight_decay), key, self.layout
             )
@@ -326,7 +324,7 @@ class Loop:
         random = Randomness(self.seed, Purpose.CHOICE, number)
         previous = before.latest
         frame, support = self._frame(number, before, random)
-        task = StageTask(self, state, before, frame, state.weight_decay, random)
+        task = StageTask(self, state, before, frame, support, state.weight_decay, random)
         fitting, judging = np.split(stage.rows, [4 * stage.rows.size // 5])
         train = self.training(0, 1, fitting, task)
 
@@ -418,6 +416,7 @@ class StageTask:
     state: LoopState
     before: Before
     frame: Frame
+    support: Support
     weight_decay: float
     random: Randomness
 

@@ -6,12 +6,11 @@ from functools import cached_property
 
 import numpy as np
 
-from fle.fitting.encoding import Encoder, Fitted, Frame, Rows, as_vectors
+from fle.fitting.encoding import Encoder, Fitted, Rows, as_vectors
 from fle.fitting.following import Lines, Trail, by_fit
 from fle.fitting.problem import Stage, sum_of_discounts
 from fle.fitting.sampling import SAMPLE_BLOCK, Randomness, draw_block
 from fle.fitting.targets import LINE_BLOCK, Update, mean_loss, stacked
-from fle.models.law import Law
 from fle.models.objectives import GradientObjective
 from fle.returns import ReturnDistribution
 from fle.returns.measures import RISK_LEVEL
@@ -130,16 +129,22 @@ class Measurement:
         lines = before.lines(self.trail, index, random.generator)
         if before.several:
             lines, _ = by_fit(lines, LINE_BLOCK, len(before.fits))
-        update = self.update(self.objective, before, fitted.law, fitted.frame)
+        update = self.update(self.objective, before, fitted)
         loss = float(mean_loss(update, lines, random.key()))
         return self._in_reward_units(fitted, loss)
 
-    def update(
-        self, objective: GradientObjective, before: Before, law: Law, frame: Frame
-    ) -> Update:
-        """The Bellman update of a stage, in the units of the frame."""
+    def update(self, objective: GradientObjective, before: Before, fitted: Fitted) -> Update:
+        """The Bellman update of a stage, for what is to be fitted."""
+        law, frame, support = fitted
         return Update(
-            objective, law, before.together, frame, self.rows, self.encoder.sizes, self.draws
+            objective,
+            law,
+            before.together,
+            frame,
+            support,
+            self.rows,
+            self.encoder.sizes,
+            self.draws,
         )
 
     def inputs(self, index: np.ndarray) -> np.ndarray:

@@ -16,6 +16,7 @@ from fle.fitting.following import Lines
 from fle.fitting.sampling import draw_block
 from fle.models.law import Law, Sizes
 from fle.models.objectives import GradientObjective
+from fle.models.support import Support
 
 # Targets are drawn for blocks of about this many numbers: enough for efficient matrix products,
 # few enough to stay in the cache.
@@ -39,12 +40,14 @@ class Update(NamedTuple):
     z = G + discount * y with a' ~ policy(x') and y ~ previous(x', a').
 
     previous: the fits that may be asked, one after another on the first axis of their arrays.
+    frame, support: of the law that is fitted.
     """
 
     objective: GradientObjective
     law: Law
     previous: Fitted
     frame: Frame
+    support: Support
     rows: Rows
     sizes: Sizes
     draws: int
@@ -103,6 +106,7 @@ class Update(NamedTuple):
         """Inputs of prepared lines, and their targets with fresh noise."""
         inputs = joined(prepared.observations, prepared.actions, self.sizes)
         size = self.objective.target_noise_size(self.law)
+        key, blur_key = jax.random.split(key)
         noise = jax.random.uniform(key, (inputs.shape[0], size))
         # Where there are several, an objective that is right across fits does not look at it.
         previous, frame, support = self._fit(0)
@@ -110,7 +114,8 @@ class Update(NamedTuple):
         targets = jax.vmap(
             lambda p, u: self.objective.target(self.law, previous, p, u, self.draws, inside)
         )(prepared.target, noise)
-        return inputs, targets
+        support = self.support.standardised(*self.frame)
+        return inputs, self.objective.blurred(targets, support, blur_key)
 
     def numbers(self) -> tuple[int, int]:
         """How many a line has in a table, and how many while its targets are drawn."""

@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import ndtri
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from fle.models.law import Density, Law, over_draws, pick, shifted_lattice
 from fle.models.support import Support
@@ -144,6 +144,10 @@ class GradientObjective(Objective):
         """
         return prepared
 
+    def blurred(self, targets: Any, support: Support, key: PRNGKeyArray) -> Any:
+        """The targets of a batch with their atoms blurred; as they are, where nothing is gained."""
+        return targets
+
     @abstractmethod
     def loss(self, law: Any, inputs: Float[Array, "rows inputs"], targets: Any) -> Float[Array, ""]:
         """The mean loss of a batch against its targets."""
@@ -256,6 +260,12 @@ class Likelihood(GradientObjective):
         """Draws that are made beforehand."""
         return DrawnBefore(self)
 
+    def blurred(
+        self, targets: Float[Array, "rows draws d"], support: Support, key: PRNGKeyArray
+    ) -> Float[Array, "rows draws d"]:
+        """Atoms as narrow peaks, which a density can have."""
+        return support.blurred(targets, jax.random.normal(key, targets.shape))
+
     def _blurred(self, law: Any) -> int:
         return law.return_dim if self.blur > 0 else 0
 
@@ -301,6 +311,12 @@ class DrawnBefore(GradientObjective):
         return prepared[
             pick(jnp.arange(1.0, self.pool + 1), shifted_lattice(uniforms, draws)[:, 0])
         ]
+
+    def blurred(
+        self, targets: Float[Array, "rows draws d"], support: Support, key: PRNGKeyArray
+    ) -> Float[Array, "rows draws d"]:
+        """As of the likelihood."""
+        return self.likelihood.blurred(targets, support, key)
 
     def loss(
         self,

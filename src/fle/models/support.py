@@ -7,6 +7,9 @@ from jaxtyping import Array, Float
 
 # How many atoms a coordinate may have; fewer are filled up with infinity, which nothing is near.
 MOST_ATOMS = 64
+# Standard deviations of a blurred atom in its band, the most that one is, and how far from an atom
+# float32 may leave it, in units of the return scale.
+BAND_WIDTHS, MOST_BLUR, TIE = 3.5, 0.05, 1e-4
 
 
 class Support(NamedTuple):
@@ -35,9 +38,25 @@ class Support(NamedTuple):
         inside = jnp.where(returns < self.low, 2 * self.low - returns, returns)
         inside = jnp.where(inside > self.high, 2 * self.high - inside, inside)
         inside = jnp.clip(inside, self.low, self.high)
-        # Atoms are in order: the nearest is found by counting, which is faster than a search.
+        atom, band = self._nearest(returns)
+        return jnp.where(jnp.abs(returns - atom) <= band, atom, inside)
+
+    def blurred(
+        self, returns: Float[Array, "*shape d"], noise: Float[Array, "*shape d"]
+    ) -> Float[Array, "*shape d"]:
+        """Atoms as narrow peaks, inside their bands, from standard normal noise; in a frame.
+
+        A density that must grow without bound is not learned reliably.
+        """
+        atom, band = self._nearest(returns)
+        width = jnp.minimum(band / BAND_WIDTHS, MOST_BLUR)
+        return jnp.where(jnp.abs(returns - atom) <= TIE, atom + width * noise, returns)
+
+    def _nearest(
+        self, returns: Float[Array, "*shape d"]
+    ) -> tuple[Float[Array, "*shape d"], Float[Array, "*shape d"]]:
+        """The nearest atom and its band. Atoms are in order: counting is faster than a search."""
         halfway = (self.atoms[:, 1:] + self.atoms[:, :-1]) / 2
         nearest = jnp.sum(returns[..., None] > halfway, axis=-1)
         coordinate = jnp.arange(self.atoms.shape[0])
-        atom, band = self.atoms[coordinate, nearest], self.bands[coordinate, nearest]
-        return jnp.where(jnp.abs(returns - atom) <= band, atom, inside)
+        return self.atoms[coordinate, nearest], self.bands[coordinate, nearest]
