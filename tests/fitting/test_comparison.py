@@ -179,7 +179,8 @@ class NormalReturn(eqx.Module):
 def drawn(spread, starts, probabilities, seed):
     encoder = SimpleNamespace(
         inputs=lambda x, a: np.stack([x[:, 0], a], axis=1).astype(np.float32),
-        returns=lambda drawn, discounts: 2.0 * drawn,
+        reward_unit=np.array([2.0]),
+        reward_centre=np.zeros(1),
     )
     frame = Frame(jnp.zeros(1), jnp.ones(1))
     fitted = Fitted(NormalReturn(jnp.asarray(spread)), frame, anywhere(1))

@@ -151,7 +151,7 @@ def test_rows_that_are_used_again_make_no_atoms(rows):
     """Stages are measured on as many targets, however few rows there are."""
     recipe = fle.Recipe(steps=2, batch_size=20, weight_decay=0.0)
     rewards = np.random.default_rng(0).standard_normal(rows)
-    model = fle.Gaussian(std=1.0, hidden=())
+    model = fle.GMM(2, ())
     result = evaluated(rewards, model=model, recipe=recipe)
     assert np.all(np.isinf(result.fits[-1].support.atoms))
     twice = evaluated(rewards > 0, model=model, recipe=recipe)
