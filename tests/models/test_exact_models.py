@@ -147,8 +147,8 @@ def test_steps_with_unequal_numbers_of_rows_are_compiled_once():
     result = fle.evaluate(
         fle.Dataset(**columns), CART.target_policy, horizon=5, model=Counted(CART.noise_std)
     )
-    # Least squares, draws, and, for the held-out loss, next returns, their shape, and the density of
-    # targets.
+    # Least squares, draws, and, for the held-out loss, next returns, their shape, and the
+    # density of targets.
     assert len(TRACES) == 5
     # Rows that only fill up count for nothing: the bound of the rate test at the 40 rows of the
     # last step, the fewest.
