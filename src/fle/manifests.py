@@ -175,7 +175,8 @@ def _check_file(path: Path, stated: Any) -> None:
                 return
     raise ManifestError(
         f"{path} is not the file that was written: {MANIFEST} has another hash (sha256). Take all "
-        "files from the same place, or repeat the call that wrote them."
+        "files from the same place, or repeat the call that wrote them; a run is made again from "
+        'its checkpoints with resume="previous".'
     )
 
 

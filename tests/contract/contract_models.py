@@ -146,7 +146,7 @@ class SparseTabular(Tabular):
             "truncations": np.zeros(ROWS, bool),
         }
         queries = (Query(0, 0, -1.0), Query(0, 1, 1.0))
-        data = _dataset(columns, None, np.array([0, 0, 3]))
+        data = _dataset(columns, None, np.array([0, 0, 0]))
         return Problem(data, self.policy, 2, np.array([-1.0, 1.0]), queries)
 
     def episodes(self) -> Problem:

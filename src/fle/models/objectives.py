@@ -264,7 +264,8 @@ class Likelihood(GradientObjective):
         self, targets: Float[Array, "rows draws d"], support: Support, key: PRNGKeyArray
     ) -> Float[Array, "rows draws d"]:
         """Atoms as narrow peaks, which a density can have."""
-        return support.blurred(targets, jax.random.normal(key, targets.shape))
+        peaks = support.blurred(targets, jax.random.normal(key, targets.shape))
+        return peaks if self.edge is None else jnp.clip(peaks, -self.edge, self.edge)
 
     def _blurred(self, law: Any) -> int:
         return law.return_dim if self.blur > 0 else 0
