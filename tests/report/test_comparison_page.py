@@ -10,6 +10,7 @@ import fle
 from fle.errors import FLEWarning, SettingsError
 from fle.report import write_comparison
 from fle.report.comparison_page import _stroke, render_comparison
+from fle.report.style import NumberStyle
 from fle.returns import measure
 
 
@@ -30,8 +31,10 @@ def test_the_ranking_and_its_order(page):
     assert page.count('aria-sort="ascending"') == 1
     places = [text.index(name) for name, _ in compared().ranking("std") if name != HOSTILE]
     assert places == sorted(places)
-    mean = compared().returns["cautious"].mean()
-    assert f"{mean:.2f}" in text
+    # Decimals that suit the first of the ranking.
+    first = compared().returns[compared().ranking("std")[0][0]]
+    style = NumberStyle.of(float(first.mean()), float(first.std()))
+    assert style.text(float(compared().returns["cautious"].mean())) in text
 
 
 def test_pairs_dominance_and_caution(page):
