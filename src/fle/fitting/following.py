@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fle.data import Dataset
+from fle.data.passes import successors
 from fle.policies import ActionTable
 
 # Minus the logarithm of a chance that is zero, as far as float64 can add up millions of them.
@@ -213,14 +214,14 @@ def linked_rows(data: Dataset) -> np.ndarray:
 
 def _agreement(data: Dataset, table: ActionTable) -> np.ndarray:
     """(n, candidates) Whether each candidate is the action that the next row logged."""
-    following = np.concatenate([data.actions[1:], data.actions[-1:]])[:, None]
+    following = successors(data.actions, overwrite=False)[:, None]
     agrees = table.actions == following
     return agrees if agrees.ndim == 2 else agrees.all(axis=2)
 
 
 def discrete_coupling(data: Dataset, policy: np.ndarray, logging: np.ndarray) -> Coupling:
     """Of probabilities (n, A) of all actions at the next observations."""
-    following = np.concatenate([data.actions[1:], data.actions[-1:]])[:, None]
+    following = successors(data.actions, overwrite=False)[:, None]
     shared = np.minimum(1.0, logging / np.maximum(policy, 1e-30))
     p, mu = (np.take_along_axis(values, following, axis=1)[:, 0] for values in (policy, logging))
     return Coupling(np.minimum(1.0, p / np.maximum(mu, 1e-30)), shared)
@@ -230,7 +231,7 @@ def normal_coupling(
     data: Dataset, table: ActionTable, densities: Callable[[np.ndarray], np.ndarray]
 ) -> Coupling:
     """Of a normal policy, with densities (n, m) of actions (n, m, k) at the next observations."""
-    following = np.concatenate([data.actions[1:], data.actions[-1:]])[:, None]
+    following = successors(data.actions, overwrite=False)[:, None]
     everything = np.concatenate([following, table.actions], axis=1)
     with np.errstate(divide="ignore"):
         ratio = table.log_densities(everything) - np.log(densities(everything))
