@@ -1,0 +1,33 @@
+"""Estimators of other schools, each with what ours can be asked: `fle.plan` goes in.
+
+plan = fle.plan(data, policy, gamma=0.99)
+fle.baselines.weighted_importance_sampling(plan).returns.cvar(0.1)
+"""
+
+from fle.baselines.correction import direct_method, doubly_robust
+from fle.baselines.critics import Critics
+from fle.baselines.estimates import Estimate, Figure
+from fle.baselines.fitted_q import fitted_q_evaluation
+from fle.baselines.importance import (
+    importance_sampling,
+    per_decision_importance_sampling,
+    weighted_importance_sampling,
+    weighted_per_decision_importance_sampling,
+)
+from fle.baselines.logged_episodes import WeightedEpisodes
+from fle.baselines.stitched_rows import stitching
+
+__all__ = [
+    "Critics",
+    "Estimate",
+    "Figure",
+    "WeightedEpisodes",
+    "direct_method",
+    "doubly_robust",
+    "fitted_q_evaluation",
+    "importance_sampling",
+    "per_decision_importance_sampling",
+    "stitching",
+    "weighted_importance_sampling",
+    "weighted_per_decision_importance_sampling",
+]

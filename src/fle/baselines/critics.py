@@ -1,0 +1,153 @@
+"""Fitted evaluations asked for returns at many rows: by compiled blocks, each fold by its own."""
+
+from dataclasses import asdict, dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fle.baselines.logged_episodes import FloatArray, IntArray, WeightedEpisodes
+from fle.errors import SettingsError
+from fle.fitting.cross_fitting import dealt_rows
+from fle.fitting.evaluation import Evaluation
+from fle.fitting.planning import Plan, evaluate
+from fle.fitting.problem import sum_of_discounts
+from fle.fitting.sampling import SAMPLE_BLOCK, draw_block, in_data_units
+from fle.policies import ActionTable, Policy, settle
+from fle.recipe import Recipe
+
+
+@dataclass(frozen=True, eq=False)
+class Critics:
+    """Evaluations of one problem, and which of them judges each row of the data.
+
+    parts: (n,) the number of the evaluation; None where one judges all.
+    """
+
+    evaluations: tuple[Evaluation, ...]
+    parts: IntArray | None = None
+
+    @classmethod
+    def cross_fitted(cls, plan: Plan, policy: Policy, *, folds: int = 2) -> Self:
+        """Fitted as the plan says, but for the rows: no episode is judged by a fit that saw it.
+
+        Bias of a fit that knows its rows by heart is thus kept out (Chernozhukov et al. 2018).
+        policy: the one the plan was made for. folds: parts into which episodes are dealt.
+        """
+        data, problem, seed = plan.data, plan.problem, plan.provenance.seed
+        settled = settle(policy, data, seed=seed)
+        parts = dealt_rows(data, folds, seed)
+        fitted = tuple(
+            evaluate(
+                data.subset(parts != part),
+                settled,
+                gamma=problem.gamma,
+                horizon=problem.horizon,
+                model=plan.model,
+                rows=problem.rows,
+                stages=problem.stages if problem.horizon is None else None,
+                recipe=Recipe(**asdict(plan.recipe)),
+                seed=seed,
+                anyway=True,
+            )
+            for part in range(parts.max() + 1)
+        )
+        return cls(fitted, parts)
+
+    def draw(
+        self,
+        rows: IntArray,
+        observations: npt.NDArray,
+        actions: npt.NDArray,
+        steps: IntArray,
+        generator: np.random.Generator,
+    ) -> FloatArray:
+        """(k, d) One return after each observation and action, at these steps.
+
+        rows: of the data, to tell which fold's evaluation is asked.
+        """
+        parts = np.zeros(len(rows), int) if self.parts is None else self.parts[rows]
+        drawn = np.empty((len(rows), len(self.evaluations[0].return_names)))
+        for part, evaluation in enumerate(self.evaluations):
+            mine = np.flatnonzero(parts == part)
+            inputs = evaluation.encoder.inputs(observations[mine], actions[mine])
+            drawn[mine] = _drawn(evaluation, inputs, steps[mine], generator)
+        return drawn
+
+
+def as_critics(critic: Evaluation | Critics, plan: Plan) -> Critics:
+    """One evaluation or several, of the return that the plan is about."""
+    critics = Critics((critic,)) if isinstance(critic, Evaluation) else critic
+    for evaluation in critics.evaluations:
+        asked, given = plan.problem, evaluation.problem
+        if (asked.gamma, asked.horizon) != (given.gamma, given.horizon):
+            raise SettingsError(
+                f"critic: expected an evaluation of the {asked.in_words()}, got one of the"
+                f" {given.in_words()}"
+            )
+        if evaluation.return_names != plan.data.reward_names:
+            raise SettingsError(
+                f"critic: expected returns {plan.data.reward_names}, got {evaluation.return_names}"
+            )
+    return critics
+
+
+def _drawn(
+    evaluation: Evaluation, inputs: npt.NDArray, steps: IntArray, generator: np.random.Generator
+) -> FloatArray:
+    encoder, horizon = evaluation.encoder, evaluation.horizon
+    if horizon is None:
+        steps = np.zeros_like(steps)
+    result = np.empty((len(inputs), len(evaluation.return_names)))
+    order = np.argsort(steps, kind="stable")
+    starts = np.searchsorted(steps[order], np.arange(steps.max(initial=0) + 2))
+    for step in np.unique(steps):
+        group = order[starts[step] : starts[step + 1]]
+        fitted = evaluation.fits[-1 if horizon is None else horizon - 1 - step]
+        left = None if horizon is None else horizon - int(step)
+        offset = encoder.reward_centre * sum_of_discounts(evaluation.gamma, left)
+        for start in range(0, len(group), SAMPLE_BLOCK):
+            block = group[start : start + SAMPLE_BLOCK]
+            drawn = draw_block(fitted, inputs[block], generator)
+            result[block] = in_data_units(fitted, drawn, encoder.reward_unit, offset)
+    return result
+
+
+def drawn_actions(
+    table: ActionTable, rows: IntArray, draws: int, generator: np.random.Generator
+) -> npt.NDArray:
+    """(k, draws, ...) Actions of the policy at rows of a table, spread evenly over its law."""
+    levels = np.cumsum(table.probabilities[rows], axis=1)
+    shift = generator.random(len(rows))
+    # One draw at a time: all of them beside all candidates would not fit in memory.
+    picks = [
+        np.sum(levels <= (((number + shift) / draws) * levels[:, -1])[:, None], axis=1)
+        for number in range(draws)
+    ]
+    chosen = np.minimum(np.stack(picks, axis=1), table.candidates - 1)
+    return table.actions[rows[:, None], chosen]
+
+
+def values_after(
+    episodes: WeightedEpisodes,
+    critics: Critics,
+    places: IntArray,
+    draws: int,
+    generator: np.random.Generator,
+) -> FloatArray:
+    """(k, draws, d) Whole returns: what was earned up to these rows, and a draw of what follows.
+
+    places: among the rows of the episodes, none of them terminated or the last of a horizon.
+    """
+    plan, rows = episodes.plan, episodes.rows[places]
+    actions = drawn_actions(plan.target.following, rows, draws, generator)
+    steps = episodes.weights.steps[places] + 1
+    drawn = critics.draw(
+        np.repeat(rows, draws),
+        np.repeat(plan.data.next_observations[rows], draws, axis=0),
+        actions.reshape(-1, *actions.shape[2:]),
+        np.repeat(steps, draws),
+        generator,
+    ).reshape(len(rows), draws, plan.data.return_dim)
+    discounts = plan.problem.gamma**steps
+    return episodes.after[places][:, None] + discounts[:, None, None] * drawn
