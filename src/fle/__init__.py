@@ -6,12 +6,14 @@ policy (`load_policy` opens ONNX files) go into `plan`, which resolves everythin
 `Histogram`, `Gaussian`, `Categorical`, `Quantile`, `RewardMixture`, `LinearQuadratic`) stage by
 stage as the `Recipe` says, and returns an `Evaluation`, whose `ReturnDistribution`s answer every
 question of risk. `compare` does so for several policies. `load` opens a saved evaluation.
+`baselines` has estimators of other schools, for a second opinion.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fle import baselines
     from fle.data import Dataset, memory_ceiling, read
     from fle.errors import FLEError, FLEWarning
     from fle.fitting import Comparison, Evaluation, Plan, compare, evaluate, load, plan
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from fle.policies import load_policy
     from fle.recipe import Recipe
     from fle.returns import ReturnDistribution
+    from fle.returns.intervals import Interval
 
 __version__ = "0.1.0"
 
@@ -50,6 +53,7 @@ _HOMES = {
     "fle.policies": ("load_policy",),
     "fle.recipe": ("Recipe",),
     "fle.returns": ("ReturnDistribution",),
+    "fle.returns.intervals": ("Interval",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -66,12 +70,14 @@ __all__ = [
     "Flow",
     "Gaussian",
     "Histogram",
+    "Interval",
     "LinearQuadratic",
     "Plan",
     "Quantile",
     "Recipe",
     "ReturnDistribution",
     "RewardMixture",
+    "baselines",
     "compare",
     "evaluate",
     "load",
@@ -83,6 +89,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "baselines":
+        return import_module("fle.baselines")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'fle' has no attribute {name!r}")
     value = getattr(import_module(_HOME_OF[name]), name)

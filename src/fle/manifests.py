@@ -92,7 +92,8 @@ def _fields(hint: Any) -> dict[str, tuple[Any, bool]] | None:
         }
     named = getattr(hint, "_fields", None)
     hints = {} if named is None else typing.get_type_hints(hint)
-    return None if named is None else {name: (hints[name], True) for name in named}
+    defaults = getattr(hint, "_field_defaults", {})
+    return None if named is None else {name: (hints[name], name not in defaults) for name in named}
 
 
 def _object_misfit(value: Any, fields: Mapping[str, tuple[Any, bool]], where: str) -> str | None:

@@ -38,6 +38,10 @@ WARM_UP = 100
 # after the last stage, in standard deviations of the return.
 START, NEGLIGIBLE = 2.0, 0.01
 MOST_STAGES = 5000
+# A replicate of a fit, for intervals, begins at the fit. What may be left of its way from there to
+# its own fixed point decides its stages; where these are more than a share of the fit's, and with
+# a horizon, each has fewer steps [0020].
+REFIT_LEFT, REFIT_SHARE, REFIT_STEPS = 0.05, 0.6, 0.5
 # Least scale of returns, in units of the rewards: where all are zero, it would shrink to nothing.
 LEAST_SCALE = 1e-6
 

@@ -7,6 +7,7 @@ from quick_fits import GMM, QUICK, TABLE, TABLE_TRAINING, bandit, cycle
 
 import fle
 from fle.errors import DataError, ModelError, SettingsError
+from fle.fitting.evaluation import _systematic
 from fle.tasks import LQR
 
 CART = LQR.example(horizon=3)
@@ -156,6 +157,17 @@ def test_returns_are_the_law_under_the_policy_from_the_start():
     result = fle.evaluate(data, [0.75, 0.25], horizon=1, model=TABLE, recipe=TABLE_TRAINING)
     # 8 / 4 + 4 / 4 = 3; the draws have std below 10.
     assert result.returns.mean() == pytest.approx(3.0, abs=0.05 + 5 * 10 / np.sqrt(1e5))
+
+
+def test_a_rare_action_of_many_equal_starts_is_drawn_as_often_as_it_is_taken():
+    # 10,000 starts, 100,000 draws: equal steps of 0.1 starts would always pass by a chance of 0.02.
+    weights = np.tile([0.02, 0.98], 10_000) / 10_000
+    for seed in range(5):
+        picks = _systematic(weights, 100_000, np.random.default_rng(seed))
+        counts = np.bincount(picks, minlength=weights.size)
+        assert np.abs(counts - 100_000 * weights).max() <= 1
+        # Independent draws would have a standard error of 44; five of them pass once in 2e6.
+        assert np.sum(picks % 2 == 0) == pytest.approx(2_000, abs=5 * 44)
 
 
 def test_questions_with_names_are_held_against_those_of_the_data(tmp_path):

@@ -111,7 +111,7 @@ def test_the_headline_in_words(contents):
 def test_intervals_are_shown_where_there_are_some():
     extras = Extras(intervals={("reward", "mean"): (2.0, 2.5), ("reward", "loss"): (0.01, 0.02)})
     intervals = [f.interval for f in headline(gather(scalar()[1], extras=extras))[0].figures]
-    assert intervals == ["2.00 to 2.50", None, "1.0% to 2.0%"]
+    assert intervals == ["interval 2.00 to 2.50", None, "interval 1.0% to 2.0%"]
     unknown = Extras(intervals={("reward", "cvar"): (2.0, 2.5)})
     with pytest.raises(SettingsError, match=r"mean, cvar:0.1, loss, got \('reward', 'cvar'\)"):
         gather(scalar()[1], extras=unknown)

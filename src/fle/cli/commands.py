@@ -4,8 +4,10 @@ from dataclasses import dataclass
 
 from fle import models
 from fle.cli.options import (
+    NONE,
     Option,
     discount,
+    interval_level,
     name_and_value,
     risk_measure,
     seconds,
@@ -133,6 +135,24 @@ FIT = (
     ),
     Option("seed", "the same seed gives the same result", "value", whole(0), "N", default=0),
 )
+INTERVAL = (
+    Option(
+        "interval",
+        "level of intervals, such as 0.9, from fits to resampled episodes; or none",
+        "value",
+        interval_level,
+        "LEVEL",
+        default=NONE,
+    ),
+    Option(
+        "replicates",
+        "fits to resampled episodes that intervals are made from",
+        "value",
+        whole(2),
+        "N",
+        default=10,
+    ),
+)
 ANYWAY = Option("anyway", "give numbers although the data hardly covers the policy", "switch")
 WEIGHTS = Option(
     "weights", "for several rewards: their weights in a sum, as 1,0.5", "value", weights
@@ -188,7 +208,7 @@ EVALUATE = Command(
         ("data", (DATA, *COLUMNS)),
         ("policy", (POLICY, *POLICY_SETTINGS)),
         ("problem", PROBLEM),
-        ("fit", FIT),
+        ("fit", (*FIT, *INTERVAL)),
         (
             "output",
             (
@@ -235,7 +255,7 @@ COMPARE = Command(
             ),
         ),
         ("problem", PROBLEM),
-        ("fit", FIT),
+        ("fit", (*FIT, *INTERVAL)),
         (
             "output",
             (
@@ -294,7 +314,7 @@ DEMO = Command(
                 Option("out", "run directory", metavar="RUN", default="demo"),
             ),
         ),
-        ("fit", FIT),
+        ("fit", (*FIT, *INTERVAL)),
         ("output", (MEMORY, JSON, CONFIG)),
     ),
 )

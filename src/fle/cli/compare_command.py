@@ -26,9 +26,11 @@ from fle.data import Dataset
 from fle.files import make_directory, write_atomically
 from fle.returns import dominance
 from fle.returns.measures import usual_measures
+from fle.returns.risk import percentage
 
 if TYPE_CHECKING:
     from fle.fitting import Comparison
+    from fle.fitting.comparison import Difference
 
 
 def compare(options: argparse.Namespace, messages: Messages) -> Outcome:
@@ -136,7 +138,10 @@ def _document(
             for name, plan in comparison.refused.items()
         ],
         "pairing": comparison.pairing(),
-        "differences": [dataclasses.asdict(pair) for pair in comparison.differences(names)],
+        "differences": [
+            {**dataclasses.asdict(pair), "interval": _interval(comparison, pair)}
+            for pair in comparison.differences(names)
+        ],
         "dominance": [
             dataclasses.asdict(one)
             for order in (1, 2)
@@ -146,11 +151,17 @@ def _document(
     }
 
 
+def _interval(comparison: "Comparison", pair: "Difference") -> dict[str, Any] | None:
+    """Of the mean difference, for machines."""
+    if comparison.level is None:
+        return None
+    found = comparison.interval(pair.first, pair.second)
+    return {"level": found.level, "low": found.low, "high": found.high}
+
+
 def _lines(
     comparison: "Comparison", names: list[str], data: Dataset, options: argparse.Namespace
 ) -> list[str]:
-    from fle.fitting.comparison import CAUTION
-
     order = "highest" if options.by.direction > 0 else "lowest"
     lines = labelled(
         [
@@ -167,7 +178,7 @@ def _lines(
         lines += [
             f"pairs: {comparison.pairing()}",
             f"note: {dominance.MEANING}",
-            f"note: {CAUTION}",
+            f"note: {comparison.caution()}",
         ]
     for name, refused in comparison.refused.items():
         lines.append(f"no estimate for {name}: {refused.withheld}")
@@ -190,9 +201,13 @@ def _ranking_lines(
 
 def _pair_lines(comparison: "Comparison", names: list[str]) -> list[str]:
     style = style_of(comparison.returns[names[0]])
-    rows = [["first", "second", "mean difference", "5% to 95%", "first wins", "ties"]]
+    level = comparison.level
+    heading = [] if level is None else [f"{percentage(level)} interval"]
+    rows = [["first", "second", "mean difference", *heading, "5% to 95%", "first wins", "ties"]]
     for pair in comparison.differences(names):
         mean, low, high = (number_text(v, style) for v in (pair.mean, pair.low, pair.high))
         chances = [f"{pair.beats:.1%}", f"{pair.ties:.1%}"]
-        rows.append([pair.first, pair.second, mean, f"{low} to {high}", *chances])
+        ends = comparison.interval(pair.first, pair.second).ends if heading else ()
+        between = [" to ".join(number_text(end, style) for end in ends)] if ends else []
+        rows.append([pair.first, pair.second, mean, *between, f"{low} to {high}", *chances])
     return aligned(rows, left=2)

@@ -95,6 +95,8 @@ def _shown(
         ("problem", f"{plan.problem.in_words()}; model {evaluation.model.name}"),
     ]
     lines = [*labelled(heading), "", *table, *distance_lines, ""]
+    if evaluation.intervals is not None:
+        lines.append(f"intervals: {evaluation.intervals.in_words()}")
     lines += [f"note: {note}" for note in evaluation.notes]
     if report is not None:
         lines.append(f"report: {report}")

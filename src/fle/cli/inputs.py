@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fle import models
 from fle.cli.messages import UsageError
+from fle.cli.options import NONE
 from fle.data import Dataset, read
 from fle.errors import PolicyError, SettingsError, nearest
 from fle.manifests import misfit
@@ -20,6 +21,7 @@ from fle.recipe import Recipe
 
 if TYPE_CHECKING:
     from fle.fitting import Plan
+    from fle.returns.intervals import Interval
 
 SWITCH = "FLE_COMPILATION_CACHE"
 MOST_BYTES = 512 * 2**20
@@ -96,7 +98,16 @@ def planned(text: str, data: Dataset, options: argparse.Namespace) -> "Plan":
         recipe=options.recipe,
         action_draws=options.action_draws,
         seed=options.seed,
+        interval=asked_interval(options),
     )
+
+
+def asked_interval(options: argparse.Namespace) -> "Interval | None":
+    """The intervals that are wanted; None for none."""
+    # Imported here, as SciPy would slow down the help.
+    from fle.returns.intervals import Interval
+
+    return None if options.interval == NONE else Interval(options.interval, options.replicates)
 
 
 def named_model(options: argparse.Namespace) -> "str | models.ModelSpec":

@@ -11,6 +11,8 @@ from fle.cli.messages import UsageError
 from fle.errors import SettingsError, nearest
 from fle.returns import Measure, measure
 
+# Said of what is not wanted.
+NONE = "none"
 Form = Literal["value", "list", "files", "switch", "table"]
 
 
@@ -113,6 +115,18 @@ def discount(text: str) -> float:
     value = number(text)
     if not 0 <= value <= 1:
         raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, got {text}")
+    return value
+
+
+def interval_level(text: str) -> float | str:
+    """A number between 0 and 1, or none."""
+    if text.lower() == NONE:
+        return NONE
+    value = number(text)
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(
+            f"expected a level above 0 and below 1, or {NONE}, got {text}"
+        )
     return value
 
 

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 from fle.cli.messages import one_line
 from fle.data import Dataset
 from fle.returns import Measure, ReturnDistribution
+from fle.returns.intervals import Replicates
 from fle.returns.measures import usual_measures
+from fle.returns.risk import percentage
 
 if TYPE_CHECKING:
     from fle.fitting import Evaluation
@@ -64,13 +66,26 @@ def risk_table(
     for name, laws in _laws(evaluation, weights, truth):
         if lines:
             lines.append("")
-        style = style_of(laws[0].law)
-        rows = [[name, *(column.label for column in laws)]]
+        first, *others = laws
+        style = style_of(first.law)
+        level = [] if first.law.replicates is None else [interval_heading(first.law.replicates)]
+        rows = [[name, first.label, *level, *(column.label for column in others)]]
         for measure in [*usual_measures(), *measures]:
-            values = [column.value(measure) for column in laws]
-            rows.append([measure.label, *(cell(measure, value, style) for value in values)])
+            values = [cell(measure, column.value(measure), style) for column in laws]
+            ends = [interval_cell(measure, first.law, style)] if level else []
+            rows.append([measure.label, values[0], *ends, *values[1:]])
         lines += aligned(rows)
     return lines
+
+
+def interval_heading(replicates: Replicates) -> str:
+    """Of a column of intervals."""
+    return f"{percentage(replicates.level)} interval"
+
+
+def interval_cell(measure: Measure, law: ReturnDistribution, style: "NumberStyle") -> str:
+    """The interval of a measure as people read it."""
+    return " to ".join(cell(measure, end, style) for end in law.interval(measure).ends)
 
 
 def cell(measure: Measure, value: float | None, style: "NumberStyle") -> str:
@@ -103,14 +118,43 @@ def returns_document(
 ) -> dict[str, Any]:
     """By column and return, all measures, and those of the weighted sum."""
     document: dict[str, Any] = {"target policy": {}, "logged": None}
-    known = evaluation.return_names
-    names = [*(known if len(known) > 1 else ["return"]), "weighted sum"]
+    names = _document_names(evaluation)
     # Without weights there is no sum.
     for name, (_, laws) in zip(names, _laws(evaluation, weights, None), strict=False):
         for column in laws:
             values = {m.text: column.value(m) for m in [*usual_measures(), *measures]}
             document[column.label] = {**(document[column.label] or {}), name: values}
-    return {"returns": document["target policy"], "logged_returns": document["logged"]}
+    return {
+        "returns": document["target policy"],
+        "intervals": intervals_document(evaluation, measures, weights),
+        "logged_returns": document["logged"],
+    }
+
+
+def intervals_document(
+    evaluation: "Evaluation", measures: Sequence[Measure], weights: Sequence[float] | None
+) -> dict[str, Any] | None:
+    """By return and measure, both ends of the interval; None where there are none."""
+    found = evaluation.intervals
+    if found is None:
+        return None
+    asked = [*usual_measures(), *measures]
+    laws = [columns[0].law for _, columns in _laws(evaluation, weights, None)]
+    return {
+        "level": found.level,
+        "replicates": found.replicates,
+        "resampled": found.resampled,
+        "returns": {
+            # Without weights there is no sum.
+            name: {one.text: list(law.interval(one).ends) for one in asked}
+            for name, law in zip(_document_names(evaluation), laws, strict=False)
+        },
+    }
+
+
+def _document_names(evaluation: "Evaluation") -> list[str]:
+    known = evaluation.return_names
+    return [*(known if len(known) > 1 else ["return"]), "weighted sum"]
 
 
 def logged_law(evaluation: "Evaluation") -> ReturnDistribution | None:

@@ -28,6 +28,9 @@ KOLMOGOROV_MEAN = 0.8687
 # Share of rows that may have an action's coordinate in common with another row.
 REPEATED = 0.05
 LOGGED = "as it was logged with the data"
+# An error of propensities comes back at every step of an episode: one beyond this many times what
+# chance alone makes of a perfect model is not risked.
+BY_CHANCE = 1.5
 
 
 @final
@@ -89,6 +92,12 @@ class LoggingPolicy:
     def calibrated(self) -> bool:
         """Whether it may be relied on where exactness needs the right propensities."""
         return self.calibration.calibrated
+
+    @property
+    def reliable(self) -> bool:
+        """Whether ratios may be multiplied over the steps of an episode: known, or as good."""
+        by_chance = self.calibration.error <= BY_CHANCE * self.calibration.floor
+        return self.known or (self.calibrated and by_chance)
 
     def densities(self, actions: npt.ArrayLike) -> Array:
         """Densities (n,) or (n, m) of actions (n, k) or (n, m, k), given each row's observation.

@@ -35,6 +35,7 @@ Resume = Literal["latest", "previous"]
 SECONDS_BETWEEN = 5.0
 KEPT_FILES = 2
 CHECKPOINT = "stage-*.safetensors"
+REPLICATE = "replicate-*.safetensors"
 Arrays = Mapping[str, np.ndarray]
 Tree = TypeVar("Tree")
 # One entry of metadata only: safetensors writes several in random order.
@@ -57,7 +58,7 @@ STATE = {
 
 
 class Checkpoints:
-    """A file every few seconds, of which the last two are kept."""
+    """A file every few seconds, of which the last two are kept, and one a finished replicate."""
 
     def __init__(self, directory: Path, run: str, resume: Resume):
         self._directory = directory
@@ -73,10 +74,12 @@ class Checkpoints:
     def restore(self, blank: Fitted) -> LoopState | None:
         """The last state that was written, or the one before it if that was asked for."""
         make_directory(self._directory)
-        remove_leftovers(self._directory, r"stage-\d+\.safetensors")
+        remove_leftovers(self._directory, r"(stage|replicate)-\d+\.safetensors")
         files = self.files()
-        if self._resume == "previous" and files:
-            files.pop().unlink()
+        if self._resume == "previous":
+            self.forget_refits()
+            if files:
+                files.pop().unlink()
         if not files:
             return None
         try:
@@ -104,6 +107,33 @@ class Checkpoints:
             with suppress(OSError):
                 path.unlink()
         self._written = time.monotonic()
+
+    def restore_refit(self, replicate: int, like: tuple[Fitted, ...]) -> tuple[Fitted, ...] | None:
+        """The fits of a replicate that was finished; a damaged file is as good as none."""
+        path = self._of_replicate(replicate)
+        if not path.exists():
+            return None
+        try:
+            arrays, facts = read_tensors(path)
+        except DamagedFileError:
+            return None
+        if facts != {"run": self._run}:
+            raise FLEError(f"{path} belongs to another run. Remove it and repeat the call.")
+        return unstacked(like[0], arrays, len(like), str(path))
+
+    def keep_refit(self, replicate: int, fits: tuple[Fitted, ...]) -> None:
+        """Write the fits of a replicate."""
+        make_directory(self._directory)
+        content = tensor_bytes(stacked(fits), {"run": self._run})
+        write_atomically(self._of_replicate(replicate), content)
+
+    def forget_refits(self) -> None:
+        """Remove the files of replicates: the result holds them, or they shall be made again."""
+        for path in self._directory.glob(REPLICATE):
+            path.unlink()
+
+    def _of_replicate(self, replicate: int) -> Path:
+        return self._directory / f"replicate-{replicate:04d}.safetensors"
 
     def _read(self, path: Path, blank: Fitted) -> LoopState:
         arrays, facts = read_tensors(path)

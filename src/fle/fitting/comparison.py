@@ -26,6 +26,7 @@ from fle.policies import Policy
 from fle.recipe import Recipe
 from fle.returns import ReturnDistribution
 from fle.returns.dominance import Dominance, dominance, preference
+from fle.returns.intervals import Estimate, Interval, cheap_bootstrap, checked_level
 from fle.returns.measures import Measure, measure
 
 PAIRS = 4 * SAMPLE_BLOCK
@@ -33,6 +34,10 @@ Out = Mapping[str, str | os.PathLike[str]] | str | os.PathLike[str] | None
 # Up to as many policies, each is held against every other.
 MOST_IN_PAIRS = 20
 CAUTION = "these are differences between fitted distributions; the error of the fits is not in them"
+WITH_INTERVALS = (
+    "5% to 95% is how single episodes differ, the interval how far the mean difference may be off "
+    "by chance, as both were fitted to the same resampled episodes; it does not see a wrong model"
+)
 
 
 @dataclass(frozen=True)
@@ -141,6 +146,45 @@ class Comparison:
         values = [(name, law.measure(chosen)) for name, law in self.returns.items()]
         return sorted(values, key=lambda pair: -chosen.direction * pair[1])
 
+    @property
+    def level(self) -> float | None:
+        """Of the intervals of differences; None where there are none."""
+        refits = [found.refits for found in self.evaluations.values()]
+        levels = [None if found is None else found.level for found in refits]
+        return None if not levels or None in levels else levels[0]
+
+    def interval(
+        self,
+        first: str,
+        second: str,
+        by: str | Measure = "mean",
+        level: float | None = None,
+    ) -> Estimate:
+        """A measure of the first policy minus that of the second, with its interval.
+
+        Both have the same resampled episodes in each replicate: what they share cancels.
+
+        Example: `comparison.interval("new", "old", "cvar:0.1").low > 0`.
+        """
+        chosen, usual = measure(by), self.level
+        for name in (first, second):
+            if name not in self.evaluations:
+                known = ", ".join(self.evaluations)
+                raise SettingsError(f"policy: expected one of {known}; got {name!r}.")
+        if usual is None:
+            raise SettingsError(
+                "No interval: the policies were compared without. Compare with interval=0.9, on a "
+                "log of two episodes or more."
+            )
+        laws = [self.returns[name] for name in (first, second)]
+        ours, theirs = (
+            [chosen.of(one.samples[:, 0]) for one in law.replicates.laws] if law.replicates else []
+            for law in laws
+        )
+        value = laws[0].measure(chosen) - laws[1].measure(chosen)
+        gaps = [a - b for a, b in zip(ours, theirs, strict=True)]
+        return cheap_bootstrap(value, gaps, usual if level is None else checked_level(level))
+
     def differences(self, names: Sequence[str] | None = None) -> list[Difference]:
         """The pairs of `pairs_of`, as returns from the same starts; names from best to worst."""
         pairs = pairs_of(list(self.evaluations) if names is None else names)
@@ -169,6 +213,10 @@ class Comparison:
             for order in (1, 2)
         }
         return [preference(a, b, holding[1], holding[2]) for a, b in pairs_of(names)]
+
+    def caution(self) -> str:
+        """What the differences do not show, in words."""
+        return CAUTION if self.level is None else WITH_INTERVALS
 
     def pairing(self) -> str:
         """How the pairs were made, in words."""
@@ -221,6 +269,7 @@ def compare(
     recipe: Recipe | Mapping[str, Any] | None = None,
     action_draws: int = 16,
     seed: int = 0,
+    interval: Interval | Mapping[str, Any] | float | None = None,
     anyway: bool = False,
     progress: Progress | None = None,
     out: Out = None,
@@ -254,6 +303,7 @@ def compare(
                 recipe=recipe,
                 action_draws=action_draws,
                 seed=seed,
+                interval=interval,
             )
     return Comparison.of(
         plans, weights=weights, anyway=anyway, progress=progress, out=out, resume=resume

@@ -14,6 +14,7 @@ from jax.scipy.special import ndtr
 
 from fle.data import Dataset
 from fle.data.passes import Array, centre_and_scale
+from fle.fitting.encoding import MOST_ONE_HOT
 from fle.fitting.optimiser import optimiser
 from fle.models.mixtures import Mixture
 from fle.models.network import Network
@@ -169,7 +170,7 @@ class CrossFitted:
 
 def cross_fitted(data: Dataset, parts: Array, seed: int, head: Choice | Blend) -> CrossFitted:
     """Fit a network to the rows outside each part; its own held-out episodes say when to stop."""
-    inputs, next_inputs = _inputs(data)
+    inputs, next_inputs, codes = _inputs(data)
     many = len(data) >= MANY_ROWS
     steps, batch = (STEPS_OF_MANY, BATCH_OF_MANY) if many else (STEPS, BATCH)
     number = parts.max() + 1
@@ -198,6 +199,7 @@ def cross_fitted(data: Dataset, parts: Array, seed: int, head: Choice | Blend) -
             head.first_outputs(actions[rows], generator),
             generator,
             trends=head.trends,
+            codes=codes,
         )
         batches = order[: steps * batch].reshape(MOMENTS, -1, batch)
         schedule = batches, rates.reshape(MOMENTS, -1).astype(np.float32)
@@ -223,18 +225,26 @@ def cross_fitted(data: Dataset, parts: Array, seed: int, head: Choice | Blend) -
     )
 
 
-def _inputs(data: Dataset) -> tuple[Array, Array]:
-    """Standardised observations or states by name, and the step where the problem has steps."""
+def _inputs(data: Dataset) -> tuple[Array, Array, tuple[tuple[int, int], ...]]:
+    """Standardised observations or states by name, and the step where the problem has steps.
+
+    Of many states the code, which is said of the first column.
+    """
+    states = data.number_of_observations
     columns = [data.observations, data.next_observations]
-    if data.number_of_observations is not None:
-        codes = np.arange(data.number_of_observations)
-        columns = [states[:, None] == codes for states in columns]
+    codes = () if states is None or states <= MOST_ONE_HOT else ((0, states),)
+    if codes:
+        columns = [values[:, None] for values in columns]
+    elif states is not None:
+        columns = [values[:, None] == np.arange(states) for values in columns]
     if data.steps is not None:
         steps = (data.steps, data.steps + 1)
         columns = [np.column_stack(pair) for pair in zip(columns, steps, strict=True)]
     centre, scale = centre_and_scale(columns[0].astype(np.float64))
     here, after = (np.clip(_scaled(x, centre, scale), -FURTHEST, FURTHEST) for x in columns)
-    return here, after
+    if codes:
+        here[:, 0], after[:, 0] = data.observations, data.next_observations
+    return here, after, codes
 
 
 def _frame(actions: Array) -> tuple[Array, Array]:

@@ -1,7 +1,7 @@
 """From a Dataset and action tables to the arrays that compiled code indexes."""
 
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import equinox as eqx
 import jax
@@ -16,6 +16,10 @@ from fle.models.law import Law, Sizes
 from fle.models.objectives import Transition
 from fle.models.support import Support
 from fle.policies import ActionTable
+
+# More categories than this are encoded by their code; float32 holds it exactly up to the last
+# number [0022].
+MOST_ONE_HOT, MOST_CODES = 128, 2**24
 
 
 class Rows(NamedTuple):
@@ -67,12 +71,17 @@ class Encoder:
     reward_centre: np.ndarray
 
     @classmethod
-    def standardising(cls, data: Dataset, reward_centre: np.ndarray | None = None) -> Self:
-        """Centre and scale from the logged rows."""
+    def standardising(
+        cls, data: Dataset, reward_centre: np.ndarray | None = None, *, codes: bool = False
+    ) -> Self:
+        """Centre and scale from the logged rows.
+
+        codes: whether many categories are encoded by their code, not as a one-hot vector.
+        """
         centre = np.zeros(data.return_dim) if reward_centre is None else reward_centre
         size = np.sqrt(np.mean(np.square(data.rewards - centre), axis=0))
         return cls(
-            _sizes(data),
+            _sizes(data, codes=codes),
             *_centre_and_scale(data.observations),
             *_centre_and_scale(data.actions),
             reward_unit=np.where(size > 0, size, 1.0),
@@ -82,7 +91,7 @@ class Encoder:
     @classmethod
     def raw(cls, data: Dataset) -> Self:
         """Everything as it is, for laws defined in the units of the data."""
-        sizes = _sizes(data)
+        sizes = _sizes(data, codes=False)
         return cls(
             sizes,
             observation_centre=np.zeros(sizes.observation),
@@ -124,7 +133,7 @@ class Encoder:
         return as_vectors(self.observations(observations), self.actions(actions), self.sizes)
 
 
-def _sizes(data: Dataset) -> Sizes:
+def _sizes(data: Dataset, *, codes: bool) -> Sizes:
     states, actions = data.number_of_observations, data.number_of_actions
     return Sizes(
         observation=data.observations.shape[1] if states is None else states,
@@ -132,6 +141,8 @@ def _sizes(data: Dataset) -> Sizes:
         returns=data.return_dim,
         discrete_observations=states is not None,
         discrete_actions=actions is not None,
+        coded_observations=codes and MOST_ONE_HOT < (states or 0) <= MOST_CODES,
+        coded_actions=codes and MOST_ONE_HOT < (actions or 0) <= MOST_CODES,
     )
 
 
@@ -147,15 +158,27 @@ def _standardise(values: np.ndarray, centre: np.ndarray, scale: np.ndarray) -> n
 
 def as_vectors(observations: np.ndarray, actions: np.ndarray, sizes: Sizes) -> np.ndarray:
     """Encoded observations and actions, as indices or vectors, as one vector a row."""
-    pairs = ((observations, sizes.observation), (actions, sizes.action))
-    vectors = [
-        values[:, None] == np.arange(size) if values.ndim == 1 else values for values, size in pairs
-    ]
+    vectors = []
+    for values, size, coded in _parts(observations, actions, sizes):
+        if coded:
+            vectors.append(values[:, None])
+        else:
+            vectors.append(values if values.ndim > 1 else values[:, None] == np.arange(size))
     return np.concatenate(vectors, axis=1, dtype=np.float32)
 
 
-def as_vector(values: Shaped[Array, "..."], size: int) -> Float[Array, "... size"]:
-    """Indices become one-hot vectors; vectors stay."""
+def _parts(observations: Any, actions: Any, sizes: Sizes) -> tuple[tuple[Any, int, bool], ...]:
+    """Of each its values, how many there can be, and whether their code is what a law sees."""
+    return (
+        (observations, sizes.observation, sizes.coded_observations),
+        (actions, sizes.action, sizes.coded_actions),
+    )
+
+
+def as_vector(values: Shaped[Array, "..."], size: int, coded: bool) -> Float[Array, "... width"]:
+    """Indices become one-hot vectors, or numbers where they are coded; vectors stay."""
+    if coded:
+        return values[..., None].astype(jnp.float32)
     if jnp.issubdtype(values.dtype, jnp.integer):
         return jax.nn.one_hot(values, size)
     return values
@@ -165,8 +188,8 @@ def joined(
     observations: Shaped[Array, "k ..."], actions: Shaped[Array, "k ..."], sizes: Sizes
 ) -> Float[Array, "k inputs"]:
     """Observations and actions, as indices or vectors, as one vector a row."""
-    vectors = as_vector(observations, sizes.observation), as_vector(actions, sizes.action)
-    return jnp.concatenate(vectors, axis=1)
+    parts = _parts(observations, actions, sizes)
+    return jnp.concatenate([as_vector(*part) for part in parts], axis=1)
 
 
 @eqx.filter_jit
@@ -180,11 +203,13 @@ def transitions(
     """
     discounts = jnp.asarray(lines.discounts)[:, None]
     centre, scale = previous.frame
+    following = rows.next_observations[lines.ends], rows.next_actions[lines.ends]
+    next_observation, next_actions = (as_vector(*part) for part in _parts(*following, sizes))
     return Transition(
         inputs=joined(rows.observations[lines.rows], rows.actions[lines.rows], sizes),
         reward=(lines.rewards + discounts * centre - frame.centre) / frame.scale,
         discount=discounts * scale / frame.scale,
-        next_observation=as_vector(rows.next_observations[lines.ends], sizes.observation),
-        next_actions=as_vector(rows.next_actions[lines.ends], sizes.action),
+        next_observation=next_observation,
+        next_actions=next_actions,
         probabilities=rows.probabilities[lines.ends],
     )

@@ -24,6 +24,7 @@ from fle.files import plain_json
 from fle.fitting.encoding import Encoder, Fitted
 from fle.fitting.measurement import StageRecord
 from fle.fitting.problem import Problem, sum_of_discounts
+from fle.fitting.replicates import Refits
 from fle.fitting.sampling import SAMPLE_BLOCK, draw_block, in_data_units
 from fle.manifests import Key, require_form
 from fle.models.law import Law
@@ -32,6 +33,8 @@ from fle.models.support import Support
 from fle.policies.answers import Coverage
 from fle.recipe import Resolved
 from fle.returns import ReturnDistribution
+from fle.returns.intervals import Estimate, Intervals, Replicates
+from fle.returns.measures import Measure
 
 DENSITY_CONTEXTS = 2_048
 # What float32 makes of a return at its limit, in units of the return scale.
@@ -54,6 +57,7 @@ class Evaluation:
     logged: what is kept of the data, with the returns the behaviour policy was seen to earn.
     coverage: how well the data shows what the policy does; None for the one that logged it.
     provenance: all settings, the seed, the versions, and fingerprints of data and policy.
+    refits: fits to resampled episodes, where intervals were asked for.
     """
 
     problem: Problem
@@ -70,6 +74,7 @@ class Evaluation:
     logged: "LoggedData"
     coverage: Coverage | None
     provenance: "Provenance"
+    refits: Refits | None = None
 
     @property
     def gamma(self) -> float:
@@ -84,7 +89,41 @@ class Evaluation:
     @cached_property
     def returns(self) -> ReturnDistribution:
         """The distribution of the return from the initial states under the target policy."""
-        return self._distribution(self.fits[-1], self.initial_inputs, self.initial_weights)
+        refits, fits = self.refits, self.fits
+        law = self._distribution(fits[-1], self.initial_inputs, self.initial_weights)
+        if refits is None:
+            return law
+
+        def replicates() -> list[ReturnDistribution]:
+            return [
+                self._distribution(
+                    fits[-1],
+                    self.initial_inputs,
+                    refits.start_weights(place, self.initial_weights),
+                )
+                for place, fits in enumerate(refits.fits)
+            ]
+
+        return dataclasses.replace(law, replicates=Replicates(replicates, refits.level))
+
+    @cached_property
+    def intervals(self) -> Intervals | None:
+        """The intervals of the usual measures, which print as a table; None without any."""
+        if self.refits is None:
+            return None
+        refits = self.refits
+        return Intervals(self.returns, refits.level, len(refits.fits), refits.resampled)
+
+    def interval(
+        self, asked: str | Measure, level: float | None = None, *, coordinate: int | str = 0
+    ) -> Estimate:
+        """A measure of the return from the initial states, with its interval.
+
+        level: another one than the evaluation was made with. coordinate: which of several returns.
+
+        Example: `evaluation.interval("cvar:0.1").ends`.
+        """
+        return self.returns.marginal(coordinate).interval(asked, level)
 
     def at(
         self, observation: npt.ArrayLike, action: npt.ArrayLike, *, step: int = 0
@@ -98,7 +137,15 @@ class Evaluation:
         observations, actions = self._batch(observation, action)
         inputs = self.encoder.inputs(observations, actions)
         weights = np.full(len(inputs), 1 / len(inputs))
-        return self._distribution(self._fit_of(step), inputs, weights, step)
+        law = self._distribution(self._fit_of(step), inputs, weights, step)
+        if self.refits is None:
+            return law
+        others = [dataclasses.replace(self, fits=fits) for fits in self.refits.fits]
+        replicates = Replicates(
+            lambda: [o._distribution(o._fit_of(step), inputs, weights, step) for o in others],
+            self.refits.level,
+        )
+        return dataclasses.replace(law, replicates=replicates)
 
     def save(self, directory: str | os.PathLike[str], *, key: Key | None = None) -> None:
         """Write all of it to a run directory, from which `fle.load` gives it back.
@@ -246,11 +293,16 @@ def _log_density(
 
 
 def _systematic(weights: np.ndarray, number: int, generator: np.random.Generator) -> np.ndarray:
-    """Indices whose counts are number * weights up to one, in random order."""
+    """Indices whose counts are number * weights up to one, in random order.
+
+    Weights often repeat, as the probabilities of a policy's actions at every observation do. Were
+    they left in order, equal steps through them would meet the same action each time, or never.
+    """
+    order = generator.permutation(len(weights))
     levels = (np.arange(number) + generator.random()) / number
-    cumulative = np.cumsum(weights)
+    cumulative = np.cumsum(weights[order])
     picks = np.searchsorted(cumulative, levels * cumulative[-1], side="right")
-    return generator.permutation(np.minimum(picks, len(weights) - 1))
+    return generator.permutation(order[np.minimum(picks, len(weights) - 1)])
 
 
 def _rows_of(name: str, value: npt.ArrayLike, size: int, discrete: bool) -> np.ndarray:

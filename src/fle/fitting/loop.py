@@ -134,6 +134,7 @@ class Loop:
     trail: how far targets follow the log.
     kept: how many of the last fits the result needs; all of them where there is a horizon.
     probe: inputs at the initial states, at which every stage is asked what it says.
+    warm: fits of the same plan under other weights to begin from; see `refit`.
     """
 
     spec: ModelSpec
@@ -147,6 +148,7 @@ class Loop:
     kept: int
     finite: bool
     seed: int
+    warm: tuple[Fitted, ...] = ()
 
     @cached_property
     def objective(self) -> Objective:
@@ -209,7 +211,7 @@ class Loop:
 
     def before(self, state: LoopState) -> Before:
         """The fits that the next stage may ask."""
-        last = state.stage - 1
+        last = len(state.fits) - 1
         left = state.stage + 1 if self.finite else None
         latest = state.fits[-1] if state.fits else self.blank
         if not self.several:
@@ -236,6 +238,21 @@ class Loop:
         keeper.flush()
         return state
 
+    def refit(self, going_on: Callable[[], None]) -> tuple[Fitted, ...]:
+        """The fits of all stages from the warm ones on; none is measured.
+
+        going_on: called after every stage; may raise to stop it.
+        """
+        state = self.first()
+        if not self.finite:
+            state = replace(state, fits=self.warm)
+        while state.stage < len(self.stages):
+            random = Randomness(self.seed, Purpose.FIT, state.stage)
+            fitted, outcome = self._fitted(state, self.before(state), state.weight_decay, random)
+            state = self._with(state, fitted, outcome)
+            going_on()
+        return state.fits
+
     def first(self) -> LoopState:
         """The state before the first stage."""
         decay = self.recipe.weight_decay
@@ -250,22 +267,34 @@ class Loop:
         before = self.before(state)
         decay, notes = self._chosen_decay(state, before)
         random = Randomness(self.seed, Purpose.FIT, number)
-        frame, support = self._frame(number, before, random)
-        outcome = self.objective.fit(StageTask(self, state, before, frame, support, decay, random))
-        fitted = Fitted(outcome.law, frame, support)
+        fitted, outcome = self._fitted(state, before, decay, random)
         record = self.measurement.record(number, stage, before, fitted, outcome.loss, began, random)
         if number == len(self.stages) - 1 and self.measurement.objective.in_nats:
             known = self._loss_of_known_rows(stage, before, fitted, random)
             notes += overfitting(known, record.held_out_loss, stage.held_out.size)
         return replace(
-            state,
-            stage=number + 1,
-            fits=(*state.fits, fitted)[-self.kept :],
-            optimiser=outcome.optimiser if self.recipe.schedule == "fit" else None,
+            self._with(state, fitted, outcome),
             weight_decay=decay,
             notes=(*state.notes, *notes),
             warnings=(*state.warnings, *self._reservations(state, before, fitted, random)),
             records=(*state.records, record),
+        )
+
+    def _fitted(
+        self, state: LoopState, before: Before, decay: float, random: Randomness
+    ) -> tuple[Fitted, Outcome]:
+        """The fit of the next stage."""
+        frame, support = self._frame(state.stage, before, random)
+        outcome = self.objective.fit(StageTask(self, state, before, frame, support, decay, random))
+        return Fitted(outcome.law, frame, support), outcome
+
+    def _with(self, state: LoopState, fitted: Fitted, outcome: Outcome) -> LoopState:
+        """The state with one more fit."""
+        return replace(
+            state,
+            stage=state.stage + 1,
+            fits=(*state.fits, fitted)[-self.kept :],
+            optimiser=outcome.optimiser if self.recipe.schedule == "fit" else None,
         )
 
     def positions(self, rows: np.ndarray, number: int, random: Randomness) -> np.ndarray:
@@ -403,7 +432,7 @@ class Loop:
         stretched = np.abs(np.log(scale / old_scale))
         close = max(moved.max(), stretched.max()) <= self.recipe.frame_tolerance
         held = not previous.law.bounded or np.all(np.abs(targets - old_centre) <= old_scale)
-        if number > 0 and close and held:
+        if before.last >= 0 and close and held:
             return previous.frame, support
         return Frame(jnp.asarray(centre, jnp.float32), jnp.asarray(scale, jnp.float32)), support
 
@@ -433,6 +462,8 @@ class StageTask:
     @cached_property
     def law(self) -> Law:
         """The law to begin with."""
+        if self.loop.warm and self.loop.finite:
+            return self.loop.warm[self.state.stage].law
         if self.loop.recipe.start == "previous":
             return self.previous
         return self.loop.spec.build(

@@ -27,7 +27,7 @@ from fle.data.passes import Array, centre_and_scale
 from fle.errors import PolicyError
 from fle.fitting.problem import checked_gamma
 from fle.policies.action_table import ActionTable
-from fle.policies.answers import TabulatedPolicy
+from fle.policies.answers import TabulatedPolicy, by_action
 
 # Weights are cut off at this many times their mean, and this share of them is uniform [0017].
 LARGEST, UNIFORM = 30.0, 0.2
@@ -238,15 +238,28 @@ class _Cells:
 
     def __init__(self, data: Dataset, target: TabulatedPolicy, base: Array) -> None:
         self._states, self._actions = data.number_of_observations or 0, data.number_of_actions or 0
-        self._cells = data.observations * self._actions + data.actions
+        self._known: Array | None = None
+        if self._states > len(data):
+            # Weights are of logged states; all others are one.
+            self._known = np.unique(data.observations)
+            self._states = len(self._known) + 1
+        self._logged = self._places(data.observations)
+        self._cells = self._logged * self._actions + data.actions
         self._base, self._steps = base, data.steps
         self.going_on = (~data.terminations).astype(float)
         self.following = self._expected(data.next_observations, target.following)
         initial = self._expected(data.require_initial_observations(), target.initial)
         self.start = np.asarray(initial.sum(axis=0)).ravel() / initial.shape[0]
 
+    def _places(self, states: Array) -> Array:
+        if self._known is None:
+            return states
+        places = np.searchsorted(self._known, states)
+        found = self._known[np.minimum(places, len(self._known) - 1)] == states
+        return np.where(found, places, len(self._known))
+
     def _expected(self, states: Array, table: ActionTable) -> Any:
-        cells = states[:, None] * self._actions + table.actions
+        cells = self._places(states)[:, None] * self._actions + table.actions
         ends = np.arange(len(states) + 1) * table.candidates
         return csr_array(
             (table.probabilities.ravel(), cells.ravel(), ends),
@@ -258,7 +271,8 @@ class _Cells:
         if not len(rows):
             return None
         chances = self._ratio(self._cells, means, rows) * self._base[rows] / len(rows)
-        return _Law(rows, chances, means, max(0.0, 1 - float(chances.sum())))
+        by_state = means.reshape(self._states, self._actions).sum(axis=1)
+        return _Law(rows, chances, by_state, max(0.0, 1 - float(chances.sum())))
 
     def apart(self, means: Array, others: Array) -> float:
         return 0.5 * float(np.abs(means - others).sum())
@@ -271,11 +285,9 @@ class _Cells:
 
     def ratios(self, visits: list[_Visit]) -> Array:
         ratios = np.zeros(len(self._base))
-        states = self._cells // self._actions
         for visit in visits:
             rows = _at(self._steps, visit.step, len(self._base))
-            by_state = visit.law.reshape(self._states, self._actions).sum(axis=1)
-            ratios[rows] += visit.mass * self._ratio(states, by_state, rows)
+            ratios[rows] += visit.mass * self._ratio(self._logged, visit.law, rows)
         return ratios
 
 
@@ -328,8 +340,7 @@ class _Tilts:
         data, ratios = self._data, np.zeros(len(self._data))
         for start in range(0, len(data), BLOCK):
             block = np.arange(start, min(start + BLOCK, len(data)))
-            features = self._features(data.observations[block], data.actions[block])
-            features = features[:, : self._features.of_observations]
+            features = self._features.at(data.observations[block])
             steps = None if data.steps is None else data.steps[block]
             for visit in visits:
                 rows = _at(steps, visit.step, len(block))
@@ -439,7 +450,8 @@ class _Features:
             self._observation_units = centre_and_scale(data.observations[rows])
         if self._actions is None:
             self._action_units = centre_and_scale(data.actions[rows])
-        first, raw = self._raw(data.observations[rows], data.actions[rows])
+        first = self._own(data.observations[rows])[1].shape[1]
+        raw = self._raw(data.observations[rows], self._acts(data.actions[rows]))
         self._mean, self._scale = raw.mean(axis=0), raw.std(axis=0)
         self._chosen = np.flatnonzero(self._scale > 1e-9)
         start = data.require_initial_observations()
@@ -455,38 +467,58 @@ class _Features:
 
     def __call__(self, observations: Array, actions: Array) -> Array:
         """(n, F)"""
-        _, raw = self._raw(observations, actions)
-        standardised: Array = (raw - self._mean)[:, self._chosen] / self._scale[self._chosen]
-        return standardised
+        return self._standard(self._raw(observations, self._acts(actions)), self._chosen)
+
+    def at(self, observations: Array) -> Array:
+        """(n, F') Of observations alone."""
+        return self._standard(self._own(observations)[1], self._chosen[: self.of_observations])
 
     def expected(self, observations: Array, table: ActionTable) -> Array:
         """(n, F) Averages over the candidates of a table."""
         total = np.zeros((len(observations), len(self._chosen)))
         for start in range(0, len(observations), BLOCK):
             block = slice(start, start + BLOCK)
+            shares, actions = table.probabilities[block], table.actions[block]
+            if self._actions is not None:
+                # Features are linear in which action it is: that of a probability is the average.
+                acts = by_action(actions, shares, self._actions)[:, : 2 * MOST_FEATURES]
+                total[block] = self._standard(self._raw(observations[block], acts), self._chosen)
+                continue
             for candidate in range(table.candidates):
-                found = self(observations[block], table.actions[block, candidate])
-                total[block] += table.probabilities[block, candidate, None] * found
+                found = self(observations[block], actions[:, candidate])
+                total[block] += shares[:, candidate, None] * found
         return total
 
-    def _raw(self, observations: Array, actions: Array) -> tuple[int, Array]:
-        """How many features are of observations alone, and all of them."""
+    def _standard(self, raw: Array, chosen: Array) -> Array:
+        standardised: Array = (raw[:, chosen] - self._mean[chosen]) / self._scale[chosen]
+        return standardised
+
+    def _own(self, observations: Array) -> tuple[Array, Array]:
+        """Inputs, and all features of observations alone."""
         if self._states is not None:
-            inputs = _indicators(observations, self._states)
-            own = inputs
-        else:
-            inputs = _standardised(observations, self._observation_units)
-            own = np.concatenate([inputs, _products(inputs)], axis=1)
+            indicators = _indicators(observations, self._states)
+            return indicators, indicators
+        inputs = _standardised(observations, self._observation_units)
+        return inputs, np.concatenate([inputs, _products(inputs)], axis=1)
+
+    def _acts(self, actions: Array) -> Array:
+        """Standardised, or which one it is."""
         if self._actions is None:
-            acts = _standardised(actions, self._action_units)
+            return _standardised(actions, self._action_units)
+        return _indicators(actions, self._actions)
+
+    def _raw(self, observations: Array, acts: Array) -> Array:
+        """All features, those of observations alone first."""
+        inputs, own = self._own(observations)
+        if self._actions is None:
             parts = [acts, _products(acts)]
             if inputs.shape[1] <= MOST_INPUTS:
                 parts += [inputs * column[:, None] for column in acts.T]
         else:
-            chosen = _indicators(actions, self._actions)[:, 1:]
+            chosen = acts[:, 1:]
             crossed = own if own.shape[1] * self._actions <= 4 * MOST_FEATURES else inputs
             parts = [chosen, *(crossed * column[:, None] for column in chosen.T)]
-        return own.shape[1], np.concatenate([own, *parts], axis=1)
+        return np.concatenate([own, *parts], axis=1)
 
 
 def _standardised(values: Array, units: tuple[Array, Array]) -> Array:

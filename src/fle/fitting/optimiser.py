@@ -96,7 +96,7 @@ def layout_of(
         sorted, and are therefore tabulated.
     """
     whole, drawn = update.numbers()
-    candidates, uses = update.rows.probabilities.shape[1], steps * batch_size
+    candidates, uses = update.candidates(thin=False), steps * batch_size
     worth = rows * candidates <= uses * min(candidates, update.draws)
     tabulated = several or (worth and rows * whole <= TABLE_NUMBERS)
     copies = max(1, min(copies, uses // (rows * candidates), TABLE_NUMBERS // (rows * whole)))

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fle.data import Dataset
+from fle.data.passes import require_memory
 from fle.errors import CoverageError, FLEWarning, SettingsError
-from fle.fitting.behaviour import logging_policy
+from fle.fitting.behaviour import LoggingPolicy, logging_policy
 from fle.fitting.checkpoints import Resume
 from fle.fitting.encoding import Encoder
 from fle.fitting.evaluation import Evaluation, LoggedData, Provenance, current_versions
@@ -34,12 +35,14 @@ from fle.fitting.problem import (
 )
 from fle.fitting.progress import Cost, Progress, default_progress, expected_cost
 from fle.fitting.remarks import data_remarks, ends_at, unsettled
+from fle.fitting.replicates import NoRefitKept, RefitKeeper, Resampling, replicates
 from fle.fitting.runs import begin_run
 from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness
 from fle.models.specs import ModelSpec, as_plain, family
 from fle.policies import ActionTable, Policy, TabulatedPolicy, settle, tabulated
 from fle.policies.answers import by_action
 from fle.recipe import ONE_FIT, Recipe, Resolved, resolve, usual
+from fle.returns.intervals import Interval
 
 # Below this many rows the networks of an autoregressive model have too little to learn from.
 ROWS_FOR_AUTOREGRESSION = 5_000
@@ -49,9 +52,6 @@ ROW_USES = ("all", "step", "split")
 ROWS_FOR_COUPLING, MOST_COUPLED = 10_000, 32
 # Standard deviations of rewards from which on their mean is taken out: float32 has seven digits.
 LARGE_OFFSET = 100.0
-# An error of propensities comes back at every step of an episode: one beyond this many times what
-# chance alone makes of a perfect model is not risked.
-BEYOND_CHANCE = 1.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +61,8 @@ class Plan:
     problem: which return. target: the policy, asked once, and how well the data covers it.
     model, recipe: what is fitted, and how, with every setting chosen.
     stages: the rows and discount of each fit. data: the rows that are used.
+    logging: the policy that logged the data, where the plan had a use for it.
+    interval: which intervals the evaluation gets; None where none were asked for, or can be.
     notes, warnings: what was decided for the user, and what they should know.
     withheld: why no headline number can be given; None where it can.
     """
@@ -77,11 +79,14 @@ class Plan:
     stages: tuple[Stage, ...]
     initial_inputs: np.ndarray
     initial_weights: np.ndarray
+    initial_starts: np.ndarray
     probe: np.ndarray
     logged: LoggedData
     provenance: Provenance
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
+    logging: LoggingPolicy | None = None
+    interval: Interval | None = None
 
     @property
     def withheld(self) -> str | None:
@@ -97,7 +102,13 @@ class Plan:
     def cost(self) -> Cost:
         """What training will take, roughly, on this machine."""
         return expected_cost(
-            self.model, self.recipe, self.encoder.sizes, len(self.stages), len(self.data)
+            self.model,
+            self.recipe,
+            self.encoder.sizes,
+            stages=len(self.stages),
+            kept=self.problem.kept,
+            rows=len(self.data),
+            candidates=self.following.candidates,
         )
 
     def carry_out(
@@ -121,7 +132,8 @@ class Plan:
             )
         self.cost.require_memory()
         if out is None:
-            return self._fitted(Finished(known) if known else NothingKept(), progress)
+            keeper: Keeper = Finished(known) if known else NothingKept()
+            return self._fitted(keeper, NoRefitKept(), progress, known)
         with begin_run(out, self.provenance, self.model, resume) as run:
             if run.finished:
                 return run.result(self.model)
@@ -129,11 +141,17 @@ class Plan:
                 warnings.warn(remark, FLEWarning, stacklevel=2)
             planned = replace(self, warnings=(*self.warnings, *run.remarks))
             keeper = Finished(known) if known else run.checkpoints
-            evaluation = planned._fitted(keeper, progress)
+            evaluation = planned._fitted(keeper, run.checkpoints, progress, known)
             run.finish(evaluation)
         return evaluation
 
-    def _fitted(self, keeper: Keeper, progress: Progress | None) -> Evaluation:
+    def _fitted(
+        self,
+        keeper: Keeper,
+        refit_keeper: RefitKeeper,
+        progress: Progress | None,
+        known: Evaluation | None,
+    ) -> Evaluation:
         loop = Loop(
             spec=self.model,
             recipe=self.recipe,
@@ -147,7 +165,16 @@ class Plan:
             finite=self.problem.horizon is not None,
             seed=self.provenance.seed,
         )
-        state = loop.run(keeper, progress or default_progress())
+        progress = progress or default_progress()
+        state = loop.run(keeper, progress)
+        refits = None
+        if self.interval is not None:
+            resampling = Resampling.of(self.data)
+            shared = None if known is None else known.refits
+            fits = replicates(
+                loop, state, resampling, self.interval, refit_keeper, progress, shared
+            )
+            refits = fits.starting_from(resampling, self.initial_starts)
         reservations = state.warnings
         if self.problem.horizon is None:
             reservations += unsettled(state.records)
@@ -168,6 +195,7 @@ class Plan:
             logged=self.logged,
             coverage=self.target.coverage,
             provenance=self.provenance,
+            refits=refits,
         )
 
     def as_plain(self) -> dict[str, Any]:
@@ -179,6 +207,7 @@ class Plan:
             "recipe": {name: as_plain(value) for name, value in asdict(self.recipe).items()},
             "stages": len(self.stages),
             "cost": self.cost._asdict(),
+            "interval": None if self.interval is None else asdict(self.interval),
             "notes": list(self.notes),
             "warnings": list(self.warnings),
             "withheld": self.withheld,
@@ -197,6 +226,8 @@ class Plan:
             ("recipe", training),
             ("cost", self.cost.in_words()),
         ]
+        if self.interval is not None:
+            lines.append(("interval", self.interval.in_words()))
         lines += [("note", note) for note in self.notes]
         lines += [("warning", warning) for warning in self.warnings]
         if self.withheld is not None:
@@ -229,6 +260,7 @@ def plan(
     recipe: Recipe | Mapping[str, Any] | None = None,
     action_draws: int = 16,
     seed: int = 0,
+    interval: Interval | Mapping[str, Any] | float | None = None,
 ) -> Plan:
     """Resolve everything about an evaluation without training: what would be done, and why.
 
@@ -251,6 +283,9 @@ def plan(
         action_draws: actions drawn at every next observation from a policy that is given as a
             sampler.
         seed: everything random follows from it; the same seed gives identical results.
+        interval: the level of intervals, such as 0.9, or `Interval(0.9, replicates=10)`; None gives
+            none. They come from fits to resampled episodes: ten take up to four times as long as
+            the evaluation itself.
 
     Example: `print(fle.plan(data, policy, gamma=0.99))`, then `.carry_out()`.
     """
@@ -266,7 +301,7 @@ def plan(
     versions = current_versions()
     provenance = Provenance(data.fingerprint, target.fingerprint, int(seed), settings, versions)
     logged = LoggedData.of(data, gamma, horizon)
-    planned = _plan_of(decisions, target, logged, provenance)
+    planned = _plan_of(decisions, target, logged, provenance, Interval.of(interval))
     for remark in planned.warnings[len(data.warnings) :]:
         warnings.warn(remark, FLEWarning, stacklevel=2)
     return planned
@@ -284,6 +319,7 @@ def evaluate(
     recipe: Recipe | Mapping[str, Any] | None = None,
     action_draws: int = 16,
     seed: int = 0,
+    interval: Interval | Mapping[str, Any] | float | None = None,
     anyway: bool = False,
     progress: Progress | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -297,7 +333,7 @@ def evaluate(
     (x', a' ~ policy).
 
     Args:
-        data, policy, ..., seed: as of `fle.plan`, which this carries out.
+        data, policy, ..., interval: as of `fle.plan`, which this carries out.
         anyway: give numbers although the data hardly covers the policy; else a `CoverageError`
             is raised.
         progress: told of every stage. Default: a bar on a terminal, nothing in a pipe.
@@ -320,6 +356,7 @@ def evaluate(
         recipe=recipe,
         action_draws=action_draws,
         seed=seed,
+        interval=interval,
     )
     return planned.carry_out(anyway=anyway, progress=progress, out=out, resume=resume)
 
@@ -344,6 +381,7 @@ class Decisions(NamedTuple):
     table: ActionTable
     trail: Trail
     notes: tuple[str, ...]
+    logging: LoggingPolicy | None
 
     def as_plain(self) -> dict[str, Any]:
         """All settings, as files hold them."""
@@ -363,9 +401,11 @@ def _decide(
     gamma, horizon, use, stages = question
     encoder = Encoder.raw(data)
     if spec.standardised:
-        encoder = Encoder.standardising(data, _reward_offset(data, question))
+        encoder = Encoder.standardising(
+            data, _reward_offset(data, question), codes=spec.reads_codes
+        )
     trace = _possible_trace(spec, asked, question, notes)
-    table, coupling = _coupled(data, target, trace, notes)
+    table, coupling, logging = _coupled(data, target, trace, notes)
     trail = Trail.of(data, table, encoder.rewards(data), gamma, trace, coupling)
     number, why = chosen_stages(stages, horizon, data, gamma, trail)
     problem = Problem(gamma, horizon, use, number)
@@ -376,7 +416,7 @@ def _decide(
         notes.append(f"batch size {len(data)}: all rows there are")
     if horizon is not None and gamma < 1:
         notes.append(f"returns are discounted by {gamma:g} and end after {horizon} steps")
-    return Decisions(problem, data, spec, recipe, encoder, table, trail, tuple(notes))
+    return Decisions(problem, data, spec, recipe, encoder, table, trail, tuple(notes), logging)
 
 
 def _reward_offset(data: Dataset, question: Question) -> np.ndarray:
@@ -409,29 +449,29 @@ def _possible_trace(spec: ModelSpec, asked: Recipe, question: Question, notes: l
 
 def _coupled(
     data: Dataset, target: TabulatedPolicy, trace: float, notes: list[str]
-) -> tuple[ActionTable, Coupling | None]:
+) -> tuple[ActionTable, Coupling | None, LoggingPolicy | None]:
     """The policy's next actions, and their coupling with what was logged, if that can be told."""
     table, actions = target.following, data.number_of_actions
     told = data.propensities is not None or data.number_of_observations is not None
     possible = table.normal is not None if actions is None else actions <= MOST_COUPLED
     enough = (told and actions is not None) or len(data) >= ROWS_FOR_COUPLING
     if trace == 0 or target.coverage is None or not possible or not enough:
-        return table, None
+        return table, None, None
     if not linked_rows(data).any():
-        return table, None
+        return table, None, None
     logging = logging_policy(data)
     notes.append(logging.in_words())
-    by_chance = logging.calibration.error <= BEYOND_CHANCE * logging.calibration.floor
-    if not (logging.known or (logging.calibrated and by_chance)):
+    if not logging.reliable:
         notes.append(
             "not good enough to couple it with the policy: actions must agree by themselves"
         )
-        return table, None
+        return table, None, logging
     if actions is None:
-        return table, normal_coupling(data, table, logging.next_densities)
+        return table, normal_coupling(data, table, logging.next_densities), logging
     policy = by_action(table.actions, table.probabilities, actions)
     following = ActionTable.of_probabilities(policy)
-    return following, discrete_coupling(data, policy, np.asarray(logging.next_probabilities))
+    coupling = discrete_coupling(data, policy, np.asarray(logging.next_probabilities))
+    return following, coupling, logging
 
 
 def _row_weights(
@@ -446,15 +486,20 @@ def _row_weights(
 
 
 def _plan_of(
-    decisions: Decisions, target: TabulatedPolicy, logged: LoggedData, provenance: Provenance
+    decisions: Decisions,
+    target: TabulatedPolicy,
+    logged: LoggedData,
+    provenance: Provenance,
+    interval: Interval | None,
 ) -> Plan:
-    problem, data, spec, recipe, encoder, table, trail, notes = decisions
+    problem, data, spec, recipe, encoder, table, trail, notes, logging = decisions
     remarks = data_remarks(data, encoder, problem.horizon, problem.rows)
     generator = Randomness(provenance.seed, Purpose.PLAN).generator
     stages = stages_of(problem, data, recipe, generator)
-    inputs, shares = _initial_inputs(data, target, encoder)
+    inputs, shares, starts = _initial_inputs(data, target, encoder)
     weights, why = _row_weights(data, target, problem, recipe)
-    notes = (*notes, *why)
+    interval, provenance, remark = _possible_interval(interval, data, provenance)
+    notes = (*notes, *why, *remark)
     return Plan(
         problem=problem,
         data=data,
@@ -468,12 +513,28 @@ def _plan_of(
         stages=stages,
         initial_inputs=inputs,
         initial_weights=shares,
+        initial_starts=starts,
         probe=inputs[generator.choice(len(shares), SAMPLE_BLOCK, p=shares)],
         logged=logged,
         provenance=provenance,
         notes=notes,
         warnings=(*data.warnings, *target.remarks, *remarks),
+        logging=logging,
+        interval=interval,
     )
+
+
+def _possible_interval(
+    asked: Interval | None, data: Dataset, provenance: Provenance
+) -> tuple[Interval | None, Provenance, tuple[str, ...]]:
+    """The intervals that the data can have, what a run remembers of them, and what to know."""
+    if asked is None:
+        return None, provenance, ()
+    resampling = Resampling.of(data)
+    if resampling.impossible is not None:
+        return None, provenance, (resampling.impossible,)
+    settings = provenance.settings | {"interval": asdict(asked)}
+    return asked, replace(provenance, settings=settings), resampling.notes()
 
 
 def _used_rows(
@@ -551,14 +612,19 @@ def _usual_recipe(problem: Problem, data: Dataset, spec: ModelSpec) -> Resolved:
 
 def _initial_inputs(
     data: Dataset, target: TabulatedPolicy, encoder: Encoder
-) -> tuple[np.ndarray, np.ndarray]:
-    """Every initial observation with every action the policy may take, and their weights."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Every initial observation with every action the policy may take, their weights, and which
+    observation each is.
+    """
     table = target.initial
     observations = np.repeat(data.require_initial_observations(), table.candidates, axis=0)
     actions = table.actions.reshape(len(observations), *table.actions.shape[2:])
     weights = table.probabilities.reshape(-1) / len(table)
     likely = weights > 0
-    return encoder.inputs(observations[likely], actions[likely]), weights[likely]
+    needed = 4.0 * likely.sum() * encoder.sizes.inputs
+    require_memory(needed, "The initial observations, as one-hot vectors,", len(table))
+    inputs = encoder.inputs(observations[likely], actions[likely])
+    return inputs, weights[likely], np.flatnonzero(likely) // table.candidates
 
 
 def _short(value: Any) -> str:

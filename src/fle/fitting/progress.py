@@ -9,7 +9,9 @@ from typing import NamedTuple, Protocol, TextIO
 import numpy as np
 
 from fle.data.passes import require_memory
+from fle.fitting.targets import LINE_BLOCK, MOST_CANDIDATES, TABLE_NUMBERS
 from fle.models.law import Sizes
+from fle.models.objectives import POOL
 from fle.models.specs import ModelSpec
 from fle.recipe import Resolved
 
@@ -17,9 +19,15 @@ from fle.recipe import Resolved
 # and a fit this many seconds to compile.
 STEP_OVER_PRODUCTS, COMPILATION = 3.0, 6.0
 SIDE, REPETITIONS = 64, 200
-# Bytes that JAX and what it compiles take, actions drawn of a policy that is a sampler, and the
-# width from which on one-hot vectors outweigh everything else.
-RUNTIME, DRAWN, DENSE = 300 * 2**20, 16, 64
+# Products that take as long as what the optimiser does with one parameter.
+PASSES = 30
+# Bytes that JAX and what it compiles take.
+RUNTIME = 300 * 2**20
+# How often parameters lie in memory: while a stage is trained (the law, its gradient, average and
+# moments, and what is worked out between them), and of every fit that is kept.
+WHILE_TRAINED, WHILE_KEPT = 20, 3
+# What the networks have at hand of a line, as a multiple of their layers.
+AT_HAND = 2
 
 
 class Progress(Protocol):
@@ -29,7 +37,7 @@ class Progress(Protocol):
         """The fit begins."""
 
     def advance(self, stage: int, loss: float) -> None:
-        """A stage is finished; `stage` counts from 1."""
+        """A stage is finished, or a replicate, which has no loss (NaN); both count from 1."""
 
     def finish(self) -> None:
         """The fit is over, or was stopped."""
@@ -85,7 +93,8 @@ class TerminalBar:
     def advance(self, stage: int, loss: float) -> None:
         """Draw the bar up to this stage."""
         left = (time.monotonic() - self._began) / stage * (self._stages - stage)
-        self._draw(stage, f"loss {loss:.4g}  {_clock(left)} left")
+        words = "" if np.isnan(loss) else f"loss {loss:.4g}  "
+        self._draw(stage, f"{words}{_clock(left)} left")
 
     def finish(self) -> None:
         """Leave the line."""
@@ -135,45 +144,69 @@ class Cost(NamedTuple):
         require_memory(self.memory, "The fit", self.rows)
 
 
-def expected_cost(spec: ModelSpec, recipe: Resolved, sizes: Sizes, stages: int, rows: int) -> Cost:
+def expected_cost(
+    spec: ModelSpec,
+    recipe: Resolved,
+    sizes: Sizes,
+    *,
+    stages: int,
+    kept: int,
+    rows: int,
+    candidates: int,
+) -> Cost:
     """From the widths of the networks and the speed of a matrix product here.
 
-    A step has two products backward for one forward, and one at the next inputs.
+    A step has two products backward for one forward, and one at the next inputs; what is looked up
+    costs the optimiser alone, which goes over all parameters.
+
+    kept: fits that the result needs. candidates: actions of a row that the policy may take.
     """
     steps = recipe.steps * stages
     uses = steps * recipe.batch_size
-    numbers = _parameters(spec, sizes)
-    memory = _memory(sizes, rows)
-    if numbers == 0:
+    widths = _widths(spec, sizes)
+    memory = _memory(sizes, widths, kept, rows, candidates)
+    if not widths:
         return Cost(0, stages * rows, COMPILATION, memory, rows)
-    products = 2.0 * 4 * numbers * uses
-    seconds = COMPILATION + STEP_OVER_PRODUCTS * products / _speed()
+    looked_up = sum(number - 1 for _, number in sizes.codes) * widths[1]
+    products = 2.0 * 4 * (_entries(widths) - looked_up) * uses
+    passes = 2.0 * PASSES * looked_up * steps
+    seconds = COMPILATION + STEP_OVER_PRODUCTS * (products + passes) / _speed()
     return Cost(steps, uses, seconds, memory, rows)
 
 
-def _memory(sizes: Sizes, rows: int) -> int:
-    """Rows with their candidates, in float32, and the tables that are prepared from them."""
+def _memory(sizes: Sizes, widths: list[int], kept: int, rows: int, candidates: int) -> int:
+    """Rows with their candidates, the tables that are prepared from them, and the parameters."""
     observation = 1 if sizes.discrete_observations else sizes.observation
     action = 1 if sizes.discrete_actions else sizes.action
-    candidates = sizes.action if sizes.discrete_actions else DRAWN
     stored = 2 * observation + action + sizes.returns + candidates * (action + 1)
-    # Codes become one-hot vectors wherever a network sees them.
-    seen = sizes.inputs + candidates * (sizes.inputs if sizes.inputs > DENSE else 1)
-    return RUNTIME + 4 * rows * (2 * stored + seen)
+    if not widths:
+        # A fit that is computed at once has all rows before it.
+        return RUNTIME + 4 * rows * (2 * stored + (1 + candidates) * sizes.inputs)
+    # What every network sees: numbers that have products in the trend, and codes.
+    numbers = sizes.inputs - len(sizes.codes)
+    parameters = _entries(widths) + numbers**2 * sizes.returns
+    line = sizes.inputs + min(candidates, MOST_CANDIDATES) * widths[-1]
+    table = min(rows * line, max(TABLE_NUMBERS, rows * (sizes.inputs + POOL)))
+    layers = AT_HAND * min(LINE_BLOCK, rows) * candidates * (sizes.inputs + sum(widths[1:]))
+    copies = WHILE_TRAINED + WHILE_KEPT * kept
+    return RUNTIME + 4 * (2 * rows * stored + 2 * table + layers + copies * parameters)
 
 
-def _parameters(spec: ModelSpec, sizes: Sizes) -> int:
-    """Entries of the matrices between layers, where the model says its widths."""
+def _entries(widths: list[int]) -> int:
+    return sum(a * b for a, b in pairwise(widths))
+
+
+def _widths(spec: ModelSpec, sizes: Sizes) -> list[int]:
+    """Of the layers of a network, where the model says them; else none."""
     values = spec.values()
-    hidden = values.get("hidden")
+    hidden = values.get("hidden") or values.get("context")
     if hidden is None:
-        return 0
+        return []
     layers = (hidden, hidden) if isinstance(hidden, int) else tuple(hidden)
     outputs = 1
     for name, factor in (("components", 3), ("bins", 1), ("atoms", 1), ("quantiles", 1)):
         outputs = max(outputs, factor * (values.get(name) or 1) * sizes.returns)
-    widths = [sizes.inputs, *layers, outputs]
-    return sum(a * b for a, b in pairwise(widths))
+    return [sizes.features, *layers, outputs]
 
 
 @cache

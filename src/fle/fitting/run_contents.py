@@ -28,6 +28,7 @@ from fle.fitting.encoding import Encoder, Fitted
 from fle.fitting.evaluation import FORMAT, Evaluation, LoggedData, Provenance, require_format
 from fle.fitting.loop import blank_fit
 from fle.fitting.problem import Problem, checked_gamma
+from fle.fitting.replicates import Refits
 from fle.manifests import require_form
 from fle.models.law import Sizes
 from fle.models.specs import ModelSpec, family, names, spec_from_plain
@@ -38,6 +39,7 @@ RUN = "run.json"
 MODEL = "model.safetensors"
 SAMPLES = "samples.parquet"
 RESULT = "result.json"
+REPLICATES = "replicates.safetensors"
 # What `result.json` holds, by name.
 FORM: dict[str, Any] = {
     "format": int,
@@ -60,6 +62,8 @@ FORM: dict[str, Any] = {
     },
     "coverage": Coverage | None,
 }
+# What `replicates.safetensors` says beside its arrays.
+REFITS = {"run": str, "level": float, "resampled": str, "replicates": int}
 # No hyperparameter that somebody would choose is larger: a stranger's may be, to fill the memory.
 MOST = 10_000
 
@@ -71,6 +75,8 @@ def write_result(evaluation: Evaluation, directory: Path) -> None:
     write_atomically(directory / MODEL, content)
     samples = evaluation.returns.samples
     write_atomically(directory / SAMPLES, _parquet(samples, evaluation.return_names))
+    if evaluation.refits is not None:
+        write_atomically(directory / REPLICATES, _refit_bytes(evaluation.refits, run))
     write_json(directory / RESULT, _facts(evaluation, run))
 
 
@@ -88,7 +94,10 @@ def read_result(directory: Path, model: ModelSpec | None) -> Evaluation:
             "same place."
         )
     try:
-        return _evaluation(facts, arrays, provenance, model, directory)
+        evaluation = _evaluation(facts, arrays, provenance, model, directory)
+        if "interval" not in provenance.settings:
+            return evaluation
+        return dataclasses.replace(evaluation, refits=_refits(evaluation, directory / REPLICATES))
     except FLEError:
         raise
     # What passes all checks and fails here was written by no version of fle.
@@ -104,6 +113,34 @@ def _read_model(path: Path) -> TensorFile:
             f'{error} Repeat the call of fle.evaluate with resume="previous": it goes on from a '
             "checkpoint and gives the same result."
         ) from error
+
+
+def _refit_bytes(refits: Refits, run: str) -> bytes:
+    every = tuple(fitted for fits in refits.fits for fitted in fits)
+    arrays = {**prefixed("fits", stacked(every)), "counts": refits.counts}
+    if refits.starts is not None:
+        arrays["starts"] = refits.starts
+    facts = {"level": refits.level, "resampled": refits.resampled, "replicates": len(refits.fits)}
+    return tensor_bytes(arrays, {"run": run, **facts})
+
+
+def _refits(evaluation: Evaluation, path: Path) -> Refits:
+    """The replicates that were written, which must fit the evaluation."""
+    arrays, facts = _read_model(path)
+    require_form(facts, REFITS, str(path))
+    number, kept, inputs = facts["replicates"], len(evaluation.fits), len(evaluation.initial_inputs)
+    counts, starts = arrays["counts"], arrays.get("starts")
+    right = counts.ndim == 2 and counts.dtype.kind in "iu" and len(counts) == number >= 1
+    right = right and bool(np.all(counts >= 0)) and 0 < facts["level"] < 1
+    if right and starts is not None:
+        right = starts.dtype.kind in "iu" and starts.shape == (inputs,) and starts.min() >= 0
+        right = right and bool(counts[:, starts].any(axis=1).all())
+    if not right or facts["run"] != evaluation.provenance.identity:
+        raise DamagedFileError(f"{path} is damaged, or of another run.")
+    stored = without_prefix("fits", arrays)
+    every = unstacked(evaluation.fits[0], stored, number * kept, str(path))
+    fits = tuple(every[i : i + kept] for i in range(0, len(every), kept))
+    return Refits(facts["level"], facts["resampled"], fits, counts, starts)
 
 
 def _arrays(evaluation: Evaluation) -> dict[str, np.ndarray]:
@@ -249,7 +286,7 @@ def _blank(
         layers = value if isinstance(value, tuple) else (value,)
         widths = [width for width in layers if isinstance(width, int)]
         # Between two layers lies a matrix.
-        least = max([0, *(a * b for a, b in pairwise([sizes.inputs, *widths]))])
+        least = max([0, *(a * b for a, b in pairwise([sizes.features, *widths]))])
         if max([0, *widths]) > MOST or (isinstance(value, tuple) and least > stored):
             raise ModelError(
                 f"{source}: {spec} is larger than what the file holds, {stored:,} numbers a fit."

@@ -10,7 +10,15 @@ from fle.errors import FLEError, SettingsError
 from fle.files import make_directory, read_json, remove_leftovers, sole_writer, write_json
 from fle.fitting.checkpoints import CHECKPOINT, Checkpoints, Resume
 from fle.fitting.evaluation import Evaluation, Provenance
-from fle.fitting.run_contents import MODEL, RESULT, RUN, SAMPLES, read_result, write_result
+from fle.fitting.run_contents import (
+    MODEL,
+    REPLICATES,
+    RESULT,
+    RUN,
+    SAMPLES,
+    read_result,
+    write_result,
+)
 from fle.manifests import (
     MANIFEST,
     Key,
@@ -27,7 +35,7 @@ CORE = (RUN, MODEL, SAMPLES, RESULT)
 # What the command line adds, and writes anew each time.
 ADDED = ("run.toml", "data.arrow", "context.json", "report.html")
 # All that is written in a run directory itself.
-WRITTEN = "|".join(re.escape(name) for name in (*CORE, *ADDED, MANIFEST))
+WRITTEN = "|".join(re.escape(name) for name in (*CORE, REPLICATES, *ADDED, MANIFEST))
 
 
 class RunDirectory:
@@ -61,6 +69,7 @@ class RunDirectory:
     def finish(self, evaluation: Evaluation, key: Key | None = None) -> None:
         """Write the result."""
         write_result(evaluation, self._path)
+        self.checkpoints.forget_refits()
         _seal(self._path, key)
 
     def _saved_provenance(self) -> Provenance | None:
@@ -167,7 +176,7 @@ def require_key(path: Path, key: Key | None) -> None:
 
 
 def _seal(path: Path, key: Key | None) -> None:
-    names = [name for name in (*CORE, *ADDED) if (path / name).exists()]
+    names = [name for name in (*CORE, REPLICATES, *ADDED) if (path / name).exists()]
     kept = [f"{CHECKPOINTS}/{file.name}" for file in (path / CHECKPOINTS).glob(CHECKPOINT)]
     write_manifest(path, [*names, *kept], key)
 

@@ -23,6 +23,8 @@ class Purpose(IntEnum):
     FIT = 2
     CHOICE = 3
     PAIRS = 4
+    RESAMPLE = 5
+    REFIT = 6
 
 
 class Randomness:

@@ -24,6 +24,8 @@ BLOCK_NUMBERS = 1_000_000
 TABLE_NUMBERS = 100_000_000
 # Lines that are prepared together, and ask one and the same fit.
 LINE_BLOCK = 512
+# Candidate actions that a line of a table keeps [0022].
+MOST_CANDIDATES = 128
 
 
 class Prepared(NamedTuple):
@@ -56,17 +58,17 @@ class Update(NamedTuple):
         """All that can be known before a target is drawn, for lines that ask the fit of the first.
 
         thin: keep at most `draws` of the candidate actions of a sampled target, drawn in proportion
-            to their probability, as more could not be used.
+            to their probability, as more could not be used. Else many are kept, but not any number.
         """
         several = self._number_of_fits() > 1
         fitted = self._fit(lines.fits[0] if several else 0)
         previous: Any = fitted.law
         batch = transitions(self.rows, lines, self.sizes, fitted, self.frame)
-        candidates, shape = self.rows.probabilities.shape[1], lines.rows.shape
+        kept, shape = self.candidates(thin=thin), lines.rows.shape
         thin_key, noise_key = jax.random.split(key)
-        if thin and self.objective.target_noise_size(self.law) > 0 and candidates > self.draws:
+        if kept < self.rows.probabilities.shape[1]:
             shift = jax.random.uniform(thin_key, shape)
-            batch = jax.vmap(lambda t, u: t.thinned(u, self.draws))(batch, shift)
+            batch = jax.vmap(lambda t, u: t.thinned(u, kept))(batch, shift)
         if size := self.objective.prepare_noise_size(self.law):
             batch = batch._replace(noise=jax.random.uniform(noise_key, (*shape, size)))
         support = fitted.support.standardised(*fitted.frame)
@@ -116,6 +118,13 @@ class Update(NamedTuple):
         )(prepared.target, noise)
         support = self.support.standardised(*self.frame)
         return inputs, self.objective.blurred(targets, support, blur_key)
+
+    def candidates(self, *, thin: bool) -> int:
+        """How many actions `prepare` keeps of a row; all of them where the target is exact."""
+        number = int(self.rows.probabilities.shape[1])
+        if self.objective.target_noise_size(self.law) == 0:
+            return number
+        return min(number, self.draws if thin else MOST_CANDIDATES)
 
     def numbers(self) -> tuple[int, int]:
         """How many a line has in a table, and how many while its targets are drawn."""

@@ -18,18 +18,43 @@ TINY = 2.0**-24
 
 
 class Sizes(NamedTuple):
-    """Widths of what a law is conditioned on and of what it describes."""
+    """Widths of what a law is conditioned on and of what it describes.
+
+    observation, action: numbers of a vector, or how many there are if they are discrete.
+    coded_observations, coded_actions: whether a network sees the code of a discrete one, and not a
+        one-hot vector, as suits where there are many (decision 0022).
+    """
 
     observation: int
     action: int
     returns: int
     discrete_observations: bool
     discrete_actions: bool
+    coded_observations: bool = False
+    coded_actions: bool = False
 
     @property
     def inputs(self) -> int:
         """Width of an encoded (observation, action)."""
+        return self._observation_width + (1 if self.coded_actions else self.action)
+
+    @property
+    def features(self) -> int:
+        """Numbers and categories in them: as many rows has a network's first layer."""
         return self.observation + self.action
+
+    @property
+    def codes(self) -> tuple[tuple[int, int], ...]:
+        """The columns of an encoded (observation, action) that are codes, and of how many."""
+        columns = (
+            (self.coded_observations, 0, self.observation),
+            (self.coded_actions, self._observation_width, self.action),
+        )
+        return tuple((column, number) for coded, column, number in columns if coded)
+
+    @property
+    def _observation_width(self) -> int:
+        return 1 if self.coded_observations else self.observation
 
 
 class Law(eqx.Module):

@@ -6,10 +6,35 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 # Inputs are standardised. Where one is further out than this, its square would run away.
 FURTHEST = 4.0
+
+
+class Categories(eqx.Module):
+    """The first layer of a network for a code: a row of weights, a gate and a trend for each value.
+
+    It does what a one-hot vector would, and looks up what that would multiply by one.
+    """
+
+    gates: Float[Array, "categories 1"]
+    weights: Float[Array, "categories hidden"]
+    linear: Float[Array, "categories trends"]
+    column: int = eqx.field(static=True)
+
+    def project(self, inputs: Float[Array, "*rows inputs"]) -> Float[Array, "*rows hidden"]:
+        """What is added to the first layer's sums."""
+        code = self._codes(inputs)
+        return self.gates[code] * self.weights[code]
+
+    def trend(self, inputs: Float[Array, "*rows inputs"]) -> Float[Array, "*rows trends"]:
+        """What is added to the first outputs."""
+        code = self._codes(inputs)
+        return self.gates[code] * self.linear[code]
+
+    def _codes(self, inputs: Float[Array, "*rows inputs"]) -> Int[Array, "*rows"]:
+        return inputs[..., self.column].astype(jnp.int32)
 
 
 class Network(eqx.Module):
@@ -22,6 +47,8 @@ class Network(eqx.Module):
     The first `trends` outputs, which should be locations, get a polynomial of degree two of the
     gated inputs added. Decay bends it far less than it bends a chain of layers, so that it draws
     these outputs to a smooth function of the input and not to a constant.
+
+    Columns of the inputs that are codes of many categories are looked up. Their trend is linear.
     """
 
     gates: Float[Array, "1 inputs"]
@@ -29,6 +56,7 @@ class Network(eqx.Module):
     biases: tuple[Float[Array, "..."], ...]
     linear: Float[Array, "1 terms"]
     quadratic: Float[Array, "inputs terms"]
+    categories: tuple[Categories, ...]
 
     def __init__(
         self,
@@ -38,16 +66,32 @@ class Network(eqx.Module):
         generator: np.random.Generator,
         *,
         trends: int = 0,
+        codes: Sequence[tuple[int, int]] = (),
     ):
-        self.gates = jnp.ones((1, inputs))
-        widths = [inputs, *hidden, output_bias.size]
+        """Of inputs of this width; `codes` says which columns are codes, and of how many."""
+        sizes = np.ones(inputs, int)
+        for column, number in codes:
+            sizes[column] = number
+        widths = [int(sizes.sum()), *hidden, output_bias.size]
         gains = [2.0] * len(hidden) + [0.01]
-        self.weights = tuple(
-            jnp.asarray(
-                generator.standard_normal((fan_in, fan_out)) * np.sqrt(gain / fan_in), jnp.float32
-            )
+        first, *others = (
+            (generator.standard_normal((fan_in, fan_out)) * np.sqrt(gain / fan_in)).astype("f4")
             for fan_in, fan_out, gain in zip(widths[:-1], widths[1:], gains, strict=True)
         )
+        starts = np.cumsum(sizes) - sizes
+        self.categories = tuple(
+            Categories(
+                jnp.ones((number, 1)),
+                jnp.asarray(first[starts[column] : starts[column] + number]),
+                jnp.zeros((number, trends)),
+                column,
+            )
+            for column, number in codes
+        )
+        numbers = [place for place in range(inputs) if place not in dict(codes)]
+        first, inputs = first[starts[numbers]], len(numbers)
+        self.gates = jnp.ones((1, inputs))
+        self.weights = tuple(jnp.asarray(weight) for weight in (first, *others))
         biases = [np.zeros(width) for width in hidden]
         self.biases = tuple(jnp.asarray(bias, jnp.float32) for bias in (*biases, output_bias))
         self.linear = jnp.zeros((1, inputs * trends))
@@ -63,10 +107,11 @@ class Network(eqx.Module):
 
         What a model does with each output is then a loop over rows, which are many, and fast.
         """
-        weights, values = (self.gates.T * self.weights[0], *self.weights[1:]), inputs
-        for weight, bias in zip(weights[:-1], self.biases[:-1], strict=True):
+        weights = (self.gates.T * self.weights[0], *self.weights[1:])
+        values, biases = self._numbers(inputs), (self._offsets(inputs), *self.biases[1:])
+        for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
             values = jax.nn.silu(values @ weight + bias)
-        outputs = weights[-1].T @ values.T + self.biases[-1][:, None]
+        outputs = weights[-1].T @ values.T + jnp.atleast_2d(biases[-1]).T
         trend = jax.vmap(self.trend)(inputs).T
         return outputs.at[: trend.shape[0]].add(trend)
 
@@ -75,7 +120,8 @@ class Network(eqx.Module):
 
         Gates act on weights: the same as on inputs, and less to do for a batch.
         """
-        return inputs @ (self.gates.T * self.weights[0]) + self.biases[0]
+        numbers, offsets = self._numbers(inputs), self._offsets(inputs)
+        return numbers @ (self.gates.T * self.weights[0]) + offsets
 
     def finish(self, sums: Float[Array, " hidden"]) -> Float[Array, " outputs"]:
         """The outputs from the first layer's sums, without the trend."""
@@ -85,10 +131,24 @@ class Network(eqx.Module):
 
     def trend(self, inputs: Float[Array, " inputs"]) -> Float[Array, " trends"]:
         """What is added to the first outputs."""
-        near = jnp.clip(inputs, -FURTHEST, FURTHEST)
-        gates = jnp.tile(self.gates, self.linear.size // inputs.size)
+        looked_up = [part.trend(inputs) for part in self.categories]
+        near = jnp.clip(self._numbers(inputs), -FURTHEST, FURTHEST)
+        if near.size == 0:
+            return jnp.sum(jnp.stack(looked_up), axis=0)
+        gates = jnp.tile(self.gates, self.linear.size // near.size)
         rates = (gates * self.linear)[0] + near @ (self.gates.T * self.quadratic * gates)
-        return jnp.sum(rates.reshape(-1, inputs.size) * near, axis=1)
+        return sum(looked_up, jnp.sum(rates.reshape(-1, near.size) * near, axis=1))
+
+    def _numbers(self, inputs: Float[Array, "*rows inputs"]) -> Float[Array, "*rows numbers"]:
+        """The columns that are no codes."""
+        if not self.categories:
+            return inputs
+        codes = [part.column for part in self.categories]
+        return inputs[..., np.setdiff1d(np.arange(inputs.shape[-1]), codes)]
+
+    def _offsets(self, inputs: Float[Array, "*rows inputs"]) -> Float[Array, "*rows hidden"]:
+        """What codes and biases add to the first layer's sums."""
+        return sum((part.project(inputs) for part in self.categories), self.biases[0])
 
 
 def fourier_features(

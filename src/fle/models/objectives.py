@@ -16,6 +16,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from fle.models.law import Density, Law, over_draws, pick, shifted_lattice
 from fle.models.support import Support
 
+# Draws that a row gets when they are made beforehand.
+POOL = 32
+
 
 class Transition(NamedTuple):
     """One logged row, encoded: reward and discount are in the law's units.
@@ -280,7 +283,7 @@ class DrawnBefore(GradientObjective):
 
     in_nats: ClassVar[bool] = True
     likelihood: Likelihood
-    pool: int = eqx.field(static=True, default=32)
+    pool: int = eqx.field(static=True, default=POOL)
 
     def across_fits(self) -> "DrawnBefore":
         """As it is."""

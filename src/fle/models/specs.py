@@ -45,12 +45,15 @@ class ModelSpec(ABC):
     any_shape: whether it can take the shape of the returns, so that what it draws where no return
         can lie is blur, and is moved to the nearest place where one can; of a law of a fixed shape
         this would bias the mean.
+    reads_codes: whether its law takes codes of many categories (`Sizes.codes`), as `Network` does;
+        else they come as one-hot vectors, however many there are.
     tuning: how its usual recipe differs; the package's own models have theirs in `fle.recipe`.
     """
 
     name: ClassVar[str]
     standardised: ClassVar[bool] = True
     any_shape: ClassVar[bool] = True
+    reads_codes: ClassVar[bool] = False
     tuning: ClassVar[Tuning | None] = None
 
     def __post_init__(self) -> None:

@@ -35,7 +35,8 @@ class Conditionals(eqx.Module):
     ) -> Self:
         """Networks that say `output_bias` at first, whatever they are told."""
         networks = [
-            Network(sizes.inputs, hidden, output_bias, generator) for _ in range(sizes.returns)
+            Network(sizes.inputs, hidden, output_bias, generator, codes=sizes.codes)
+            for _ in range(sizes.returns)
         ]
         histories = []
         for earlier in range(1, sizes.returns):

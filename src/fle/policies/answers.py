@@ -244,9 +244,9 @@ def _queries(
 
 def by_action(actions: np.ndarray, probabilities: np.ndarray, count: int) -> np.ndarray:
     """(q, A) probabilities of all actions from those of any candidates."""
-    result = np.zeros((len(actions), count))
-    np.add.at(result, (np.arange(len(actions))[:, None], actions), probabilities)
-    return result
+    places = np.arange(len(actions))[:, None] * count + actions
+    sums = np.bincount(places.ravel(), probabilities.ravel(), minlength=len(actions) * count)
+    return sums.reshape(len(actions), count)
 
 
 def _discrete(
@@ -255,9 +255,12 @@ def _discrete(
     logged, count = data.actions[rows], policy.shape[1]
     overall = np.bincount(logged, minlength=count)
     if data.number_of_observations is not None:
-        by_state = np.zeros((data.number_of_observations, count))
-        np.add.at(by_state, (data.observations[rows], logged), 1)
-        local = by_state[observations]
+        # Only of states that are asked about: there may be far more of them.
+        asked, places = np.unique(observations, return_inverse=True)
+        found = np.isin(data.observations[rows], asked)
+        state = np.searchsorted(asked, data.observations[rows][found])
+        flat = np.bincount(state * count + logged[found], minlength=len(asked) * count)
+        local = flat.reshape(len(asked), count)[places].astype(float)
         seen = local > 0
     else:
         near = neighbours(data.observations[rows], observations, NEIGHBOURS)

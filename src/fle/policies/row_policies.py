@@ -170,7 +170,7 @@ def settle(policy: Policy, data: Dataset, *, seed: int = 0) -> Settled:
     initial = data.require_initial_observations()
     following, stands = following_rows(data)
     unknown = np.flatnonzero(~stands & ~data.terminations)
-    firsts, unstarted = _first_rows(data, episodes, initial)
+    firsts, unstarted = first_rows_of(data, episodes, initial)
     steps = None if data.steps is None else data.steps[unknown] + 1
     following[unknown] = _nearest_rows(data, data.next_observations[unknown], steps, generator)
     steps = None if data.steps is None else np.zeros(len(unstarted), dtype=np.int64)
@@ -215,7 +215,7 @@ def following_rows(data: Dataset) -> tuple[Array, Array]:
     return following, stands
 
 
-def _first_rows(data: Dataset, episodes: Array, initial: Array) -> tuple[Array, Array]:
+def first_rows_of(data: Dataset, episodes: Array, initial: Array) -> tuple[Array, Array]:
     """The row that starts at each initial observation, and those where there is none."""
     opening = np.flatnonzero(np.append(True, episodes[1:] != episodes[:-1]))
     # Episodes are numbered in the order of their starts, those without a row left included.

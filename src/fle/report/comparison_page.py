@@ -6,7 +6,6 @@ from typing import Any
 
 from fle.files import write_atomically
 from fle.fitting import Comparison
-from fle.fitting.comparison import CAUTION
 from fle.report.charts import DASHED, SOLID, cdf_line, probability_axis
 from fle.report.page import Frame, framed
 from fle.report.panels import LEVELS, START_LEVEL, Axis, Panel
@@ -23,6 +22,7 @@ from fle.report.style import (
 from fle.report.wording import capital, written
 from fle.returns import Measure, dominance, measure
 from fle.returns.measures import usual_measures
+from fle.returns.risk import percentage
 
 HEIGHT = 320
 # How lines of one colour are told apart, in the chart and in its key.
@@ -65,7 +65,10 @@ def render_comparison(comparison: Comparison, by: Measure, title: str) -> str:
         "pairing": capital(comparison.pairing()),
         "dominance": comparison.dominance_in_words(names),
         "dominance_meaning": capital(dominance.MEANING),
-        "caution": CAUTION,
+        "caution": comparison.caution(),
+        "interval": None
+        if comparison.level is None
+        else f"{percentage(comparison.level)} interval",
         "remarks": [
             f"{percent(panel.outside)} of the sample of {name} lies beyond the chart."
             for name, panel in panels.items()
@@ -116,7 +119,11 @@ def _pairs(comparison: Comparison, names: list[str]) -> list[tuple[str, str, lis
             _style(comparison, names).text(value) for value in (pair.mean, pair.low, pair.high)
         )
         shares = [percent(pair.beats), percent(pair.ties)]
-        rows.append((pair.first, pair.second, [mean, f"{low} to {high}", *shares]))
+        ends: list[str] = []
+        if comparison.level is not None:
+            found = comparison.interval(pair.first, pair.second).ends
+            ends = [" to ".join(_style(comparison, names).text(end) for end in found)]
+        rows.append((pair.first, pair.second, [mean, *ends, f"{low} to {high}", *shares]))
     return rows
 
 

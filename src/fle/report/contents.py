@@ -15,6 +15,7 @@ from fle.recipe import Recipe
 from fle.report.panels import Axis, Panel
 from fle.report.style import NumberStyle
 from fle.returns import ReturnDistribution, TruthDistance, distances_to_truth
+from fle.returns.intervals import Interval as IntervalSettings
 from fle.returns.measures import RISK_LEVEL
 
 FloatArray = NDArray[np.float64]
@@ -94,6 +95,7 @@ class Contents:
     settings: Mapping[str, str]
     versions: Mapping[str, str]
     command: str
+    interval_words: str | None = None
 
 
 def gather(
@@ -116,7 +118,8 @@ def gather(
     if logged.returns is not None:
         earned = ReturnDistribution.from_samples(logged.returns, estimate.names)
     _check_intervals(extras.intervals, estimate.names)
-    coordinates = coordinates_of(estimate, earned, true_returns, extras.intervals)
+    intervals = _headline_intervals(estimate) | dict(extras.intervals)
+    coordinates = coordinates_of(estimate, earned, true_returns, intervals)
     covered = evaluation.coverage
     warnings = [
         *(() if covered is None else covered.warnings),
@@ -147,6 +150,9 @@ def gather(
         settings=_settings(arguments, evaluation.records, evaluation.provenance),
         versions=dict(sorted(evaluation.provenance.versions.items())),
         command=command or _python_lines(arguments),
+        interval_words=None
+        if evaluation.intervals is None
+        else f"{evaluation.intervals.in_words()}.",
     )
 
 
@@ -170,6 +176,17 @@ def _check_intervals(intervals: Mapping[tuple[str, str], Interval], names: tuple
                 f"intervals: expected a return of {', '.join(names)} and a measure of "
                 f"{', '.join(HEADLINE)}, got {(name, measure)}"
             )
+
+
+def _headline_intervals(estimate: ReturnDistribution) -> dict[tuple[str, str], Interval]:
+    """What the evaluation itself knows of them."""
+    if estimate.replicates is None:
+        return {}
+    return {
+        (name, text): estimate.marginal(name).interval(text).ends
+        for name in estimate.names
+        for text in HEADLINE
+    }
 
 
 def _remark(logged: LoggedData) -> str | None:
@@ -261,6 +278,8 @@ def _arguments(provenance: Provenance, model: Any, horizon: int | None) -> dict[
     if horizon is not None:
         # A horizon says how many stages there are.
         given.pop("stages", None)
+    if "interval" in settings:
+        given["interval"] = f"fle.{IntervalSettings(**settings['interval'])!r}"
     ours = type(model).__module__.startswith("fle.")
     return given | {
         "model": ("fle." if ours else "") + repr(model),

@@ -43,6 +43,14 @@
       show(root, cell("below"), percent(panel.below[position]));
     }
     const panel = coordinate.panels.estimate;
+    if (panel.ends) {
+      const both = (measure, place, text) => show(
+        root, `[data-ends="${measure}"]`, panel.ends[measure].map((ends) => text(ends[place])).join(" to "),
+      );
+      both("edge", state.level, (value) => write(value, coordinate.style));
+      both("tailMean", state.level, (value) => write(value, coordinate.style));
+      both("below", position, percent);
+    }
     const edge = panel.edge[state.level];
     signal(`density-${index}`, { edge, tailMean: panel.tailMean[state.level] });
     signal(`cdf-${index}`, {

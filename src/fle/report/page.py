@@ -178,6 +178,7 @@ def _coordinate_view(c: Coordinate) -> dict[str, Any]:
         "behaviour": c.behaviour is not None,
         "truth": c.truth is not None,
         "panels": panels,
+        "interval": wording.interval_label(c),
         "rows": wording.usual_rows(c),
         "further": wording.further_rows(c),
         "start": panels[0] | {"threshold": threshold, "position": position},
@@ -229,13 +230,20 @@ def _script_style(style: NumberStyle) -> dict[str, int | None]:
     return {"places": style.places, "exponentFigures": style.exponent_figures}
 
 
-def _script_panel(panel: Panel, style: NumberStyle) -> dict[str, list[float | None]]:
-    levels = range(len(LEVELS))
-    return {
+def _script_panel(panel: Panel, style: NumberStyle) -> dict[str, Any]:
+    levels, ends = range(len(LEVELS)), panel.ends
+    numbers: dict[str, Any] = {
         "edge": _rounded([panel.edge(k) for k in levels], style),
         "tailMean": _rounded([panel.tail_mean(k) for k in levels], style),
         "below": [round(float(share), 5) for share in panel.below],
     }
+    if ends is not None:
+        numbers["ends"] = {
+            "edge": [_rounded(end.tolist(), style) for end in ends.value_at_risk],
+            "tailMean": [_rounded(end.tolist(), style) for end in ends.cvar],
+            "below": ends.below.round(5).tolist(),
+        }
+    return numbers
 
 
 def _rounded(values: Sequence[float | None], style: NumberStyle) -> list[float | None]:

@@ -1,13 +1,14 @@
 """What the page shows of one distribution of a scalar return: tail table, histogram, CDF."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fle.returns import Measure, ReturnDistribution, risk
+from fle.returns.intervals import half_width
 from fle.returns.measures import RISK_LEVEL, enough_in_tail
 
 FloatArray = NDArray[np.float64]
@@ -67,12 +68,40 @@ class Axis:
 
 
 @dataclass(frozen=True, eq=False)
+class Ends:
+    """Both ends (2, k) of the intervals of what sliders show; see `Panel`."""
+
+    value_at_risk: FloatArray
+    cvar: FloatArray
+    below: FloatArray
+
+    @classmethod
+    def of(cls, returns: ReturnDistribution, axis: Axis) -> "Ends | None":
+        """Where there are replicates."""
+        if returns.replicates is None:
+            return None
+        laws, level = returns.replicates.laws, returns.replicates.level
+
+        def ends(read: Callable[[FloatArray], FloatArray]) -> FloatArray:
+            value = read(returns.samples[:, 0])
+            half = half_width(value, [read(law.samples[:, 0]) for law in laws], level)
+            return np.stack([value - half, value + half])
+
+        return cls(
+            value_at_risk=ends(lambda values: risk.quantile(values, LEVELS)),
+            cvar=ends(lambda values: risk.cvar(values, LEVELS)),
+            below=np.clip(ends(lambda values: risk.below(values, axis.thresholds)), 0.0, 1.0),
+        )
+
+
+@dataclass(frozen=True, eq=False)
 class Panel:
     """One distribution of a scalar return, boiled down to what charts and sliders show.
 
     value_at_risk, cvar: at LEVELS. supported: at which of them enough draws lie in the tail. below:
     P(Z < t) at the thresholds of the axis. edges, heights: a histogram in units of density.
-    outside: share beyond the chart. Every other number is asked of `returns`.
+    outside: share beyond the chart. ends: of intervals, where there are any. Every other number is
+    asked of `returns`.
     """
 
     returns: ReturnDistribution
@@ -83,6 +112,7 @@ class Panel:
     edges: FloatArray
     heights: FloatArray
     outside: float
+    ends: Ends | None = None
 
     @classmethod
     def of(cls, returns: ReturnDistribution, axis: Axis) -> "Panel":
@@ -98,6 +128,7 @@ class Panel:
             edges=edges,
             heights=heights,
             outside=1.0 - float(heights @ np.diff(edges)),
+            ends=Ends.of(returns, axis),
         )
 
     @property

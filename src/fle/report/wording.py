@@ -66,7 +66,9 @@ def _figure(c: Coordinate, shown: Measure) -> Figure:
     return Figure(
         capital(shown.label),
         written(shown, value, c.style),
-        None if ends is None else " to ".join(written(shown, end, c.style) for end in ends),
+        None
+        if ends is None
+        else f"{interval_label(c) or 'interval'} {written_ends(shown, ends, c.style)}",
         None if logged is None else written(shown, logged, c.style),
     )
 
@@ -146,10 +148,25 @@ def further_rows(c: Coordinate) -> list[tuple[str, list[str]]]:
 
 def _rows(c: Coordinate, shown: Sequence[Measure]) -> list[tuple[str, list[str]]]:
     panels = [panel for _, _, panel in panels_of(c)]
-    return [
-        (capital(one.label), [written(one, panel.measure(one), c.style) for panel in panels])
-        for one in shown
-    ]
+    rows = []
+    for one in shown:
+        first, *others = (written(one, panel.measure(one), c.style) for panel in panels)
+        between = []
+        if interval_label(c) is not None:
+            between = [written_ends(one, c.estimate.returns.interval(one).ends, c.style)]
+        rows.append((capital(one.label), [first, *between, *others]))
+    return rows
+
+
+def interval_label(c: Coordinate) -> str | None:
+    """What the column of intervals is called; None where there is none."""
+    replicates = c.estimate.returns.replicates
+    return None if replicates is None else f"{percentage(replicates.level)} interval"
+
+
+def written_ends(shown: Measure, ends: tuple[float, float], style: NumberStyle) -> str:
+    """Both ends of the interval of a measure."""
+    return " to ".join(written(shown, end, style) for end in ends)
 
 
 def text_or_dash(style: NumberStyle, value: float | None) -> str:

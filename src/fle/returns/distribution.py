@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fle.errors import DataError, ModelError, SettingsError, nearest
 from fle.returns import risk
+from fle.returns.intervals import Estimate, Replicates, interval_of
 from fle.returns.measures import (
     REGISTER,
     Measure,
@@ -36,6 +37,8 @@ class ReturnDistribution:
         seed: seed of those draws.
         given_samples: (n, d) to use as that cached sample instead of drawing it.
         weights: (n,) of the given samples, where they do not count alike.
+        worth: how many draws the given samples are worth, where their weights do not tell.
+        replicates: what other episodes would have made of it, for intervals.
     """
 
     draw: Callable[[np.random.Generator, int], FloatArray]
@@ -45,6 +48,8 @@ class ReturnDistribution:
     seed: int = 0
     given_samples: FloatArray | None = None
     weights: FloatArray | None = None
+    worth: float | None = None
+    replicates: Replicates | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", tuple(self.names))
@@ -63,10 +68,13 @@ class ReturnDistribution:
         samples: ArrayLike,
         names: Sequence[str] | None = None,
         weights: ArrayLike | None = None,
+        *,
+        worth: float | None = None,
     ) -> "ReturnDistribution":
         """The empirical distribution of samples, (n,) or (n, d): statistics use exactly these.
 
-        Weights (n,) need not sum to one; without them all samples count alike.
+        Weights (n,) need not sum to one; without them all samples count alike. `worth` says how
+        many draws they stand for, where few values stand for many, as a table of chances does.
 
         Example:
             >>> ReturnDistribution.from_samples([0.0, 4.0, 8.0], weights=[2, 1, 1]).mean()
@@ -98,6 +106,7 @@ class ReturnDistribution:
             sample_size=len(rows),
             given_samples=rows,
             weights=masses,
+            worth=worth,
         )
 
     @property
@@ -114,7 +123,9 @@ class ReturnDistribution:
 
     @property
     def effective_size(self) -> float:
-        """How many equally weighted draws say as much as these: (Σ w)² / Σ w²."""
+        """How many equally weighted draws say as much as these: (Σ w)² / Σ w², or their worth."""
+        if self.worth is not None:
+            return self.worth
         return risk.effective_size(self.samples[:, 0], self.weights)
 
     def sample(self, n: int, seed: int | None = None) -> FloatArray:
@@ -189,6 +200,13 @@ class ReturnDistribution:
         values = self._scalar_samples("measure")
         enough = enough_in_tail(found.tail(values, self.weights), self.effective_size)
         return found.of(values, self.weights) if enough else None
+
+    def interval(self, asked: str | Measure, level: float | None = None) -> Estimate:
+        """Any measure with its interval, where the evaluation was asked for intervals.
+
+        Example: `evaluation.at(observation, action).interval("below:3").ends`.
+        """
+        return interval_of(self, asked, level)
 
     def median(self) -> float:
         """inf {z : P(Z <= z) >= 1/2}."""
@@ -341,6 +359,10 @@ class ReturnDistribution:
             # The same draws: marginals then agree with joint statistics, and cost nothing.
             given_samples=(self.samples @ direction)[:, None],
             weights=self.weights,
+            worth=self.worth,
+            replicates=None
+            if self.replicates is None
+            else self.replicates.mapped(lambda law: law._projected(direction, name)),
         )
 
     def summary(self, measures: Sequence[str | Measure] = ()) -> str:

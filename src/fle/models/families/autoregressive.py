@@ -57,6 +57,7 @@ class Autoregressive(ModelSpec):
     hidden: tuple[int, ...] = (64, 64)
 
     name: ClassVar[str] = "autoregressive"
+    reads_codes: ClassVar[bool] = True
 
     def build(
         self, sizes: Sizes, recipe: Resolved, generator: np.random.Generator

@@ -107,6 +107,7 @@ class Categorical(ModelSpec):
     hidden: tuple[int, ...] = (64, 64)
 
     name: ClassVar[str] = "categorical"
+    reads_codes: ClassVar[bool] = True
 
     def build(
         self, sizes: Sizes, recipe: Resolved, generator: np.random.Generator
@@ -114,7 +115,7 @@ class Categorical(ModelSpec):
         """Equal mass everywhere."""
         atoms = self.atoms or 1 + ATOMS.get(sizes.returns, 12)
         cells = grid_cells("Categorical", atoms, sizes.returns)
-        network = Network(sizes.inputs, self.hidden, np.zeros(cells), generator)
+        network = Network(sizes.inputs, self.hidden, np.zeros(cells), generator, codes=sizes.codes)
         return CategoricalLaw(network, atoms, sizes.returns)
 
     def objective(self, recipe: Resolved) -> Projection:

@@ -111,6 +111,7 @@ class DDPM(ModelSpec):
     pool: int = 1
 
     name: ClassVar[str] = "ddpm"
+    reads_codes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -128,7 +129,7 @@ class DDPM(ModelSpec):
     def build(self, sizes: Sizes, recipe: Resolved, generator: np.random.Generator) -> DDPMLaw:
         """A law that predicts no noise."""
         d = sizes.returns
-        network = Network(sizes.inputs, self.hidden, np.zeros(d), generator)
+        network = Network(sizes.inputs, self.hidden, np.zeros(d), generator, codes=sizes.codes)
         position = first_position(d + 1, self.hidden[0], generator)
         variances = np.linspace(self.first_variance, self.last_variance, self.diffusion_steps)
         return DDPMLaw(network, position, d, tuple(float(value) for value in variances))

@@ -243,12 +243,13 @@ class Diffusion(ModelSpec):
     pool: int = 4
 
     name: ClassVar[str] = "diffusion"
+    reads_codes: ClassVar[bool] = True
 
     def build(self, sizes: Sizes, recipe: Resolved, generator: np.random.Generator) -> DiffusionLaw:
         """A denoiser of a standard normal."""
         _diffrax()
         d = sizes.returns
-        network = Network(sizes.inputs, self.hidden, np.zeros(d), generator)
+        network = Network(sizes.inputs, self.hidden, np.zeros(d), generator, codes=sizes.codes)
         features = d * (1 + 2 * len(POSITION_FREQUENCIES)) + 1 + 2 * len(LEVEL_FREQUENCIES)
         position = first_position(features, self.hidden[0], generator)
         return DiffusionLaw(network, position, d, self.sampling_steps)

@@ -125,6 +125,7 @@ class Flow(ModelSpec):
     context: tuple[int, ...] = (64, 32)
 
     name: ClassVar[str] = "flow"
+    reads_codes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -146,7 +147,13 @@ class Flow(ModelSpec):
         seed = int(generator.integers(2**32))
         arrays = eqx.filter(_coupling(self, sizes, seed), eqx.is_array)
         bijection = eqx.combine(arrays, _functions(self, sizes))
-        context = Network(sizes.inputs, self.context[:-1], np.zeros(self.context[-1]), generator)
+        context = Network(
+            sizes.inputs,
+            self.context[:-1],
+            np.zeros(self.context[-1]),
+            generator,
+            codes=sizes.codes,
+        )
         return CouplingFlowLaw(context, bijection, sizes.returns)
 
     def objective(self, recipe: Resolved) -> Likelihood:

@@ -104,6 +104,7 @@ class Gaussian(ModelSpec):
     hidden: tuple[int, ...] = (64, 64)
 
     name: ClassVar[str] = "gaussian"
+    reads_codes: ClassVar[bool] = True
     any_shape: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -117,7 +118,9 @@ class Gaussian(ModelSpec):
         raw = np.full(d if self.std is None else 0, 0.54)  # softplus(0.54) = 1
         bias = np.concatenate([np.zeros(d), raw])
         trends = d if recipe.trend else 0
-        network = Network(sizes.inputs, self.hidden, bias, generator, trends=trends)
+        network = Network(
+            sizes.inputs, self.hidden, bias, generator, trends=trends, codes=sizes.codes
+        )
         return GaussianLaw(network, d, self.std, recipe.scale_floor)
 
     def objective(self, recipe: Resolved) -> ExpectedLikelihood:

@@ -88,13 +88,16 @@ class GMM(ModelSpec):
     hidden: tuple[int, ...] = (64, 64)
 
     name: ClassVar[str] = "gmm"
+    reads_codes: ClassVar[bool] = True
 
     def build(self, sizes: Sizes, recipe: Resolved, generator: np.random.Generator) -> GMMLaw:
         """A mixture that starts out as a rough standard normal."""
         k, d = self.components, sizes.returns
         bias = Mixture.first_outputs(k, d, generator)
         trends = d if recipe.trend else 0
-        network = Network(sizes.inputs, self.hidden, bias, generator, trends=trends)
+        network = Network(
+            sizes.inputs, self.hidden, bias, generator, trends=trends, codes=sizes.codes
+        )
         return GMMLaw(network, k, d, recipe.scale_floor)
 
     def objective(self, recipe: Resolved) -> Likelihood:

@@ -70,12 +70,13 @@ class Histogram(ModelSpec):
     hidden: tuple[int, ...] = (64, 64)
 
     name: ClassVar[str] = "histogram"
+    reads_codes: ClassVar[bool] = True
 
     def build(self, sizes: Sizes, recipe: Resolved, generator: np.random.Generator) -> HistogramLaw:
         """A uniform density."""
         bins = self.bins or BINS.get(sizes.returns, 12)
         cells = grid_cells("Histogram", bins, sizes.returns)
-        network = Network(sizes.inputs, self.hidden, np.zeros(cells), generator)
+        network = Network(sizes.inputs, self.hidden, np.zeros(cells), generator, codes=sizes.codes)
         return HistogramLaw(network, bins, sizes.returns)
 
     def objective(self, recipe: Resolved) -> Likelihood:

@@ -125,12 +125,13 @@ class Quantile(ModelSpec):
     hidden: tuple[int, ...] = (64, 64)
 
     name: ClassVar[str] = "quantile"
+    reads_codes: ClassVar[bool] = True
 
     def build(self, sizes: Sizes, recipe: Resolved, generator: np.random.Generator) -> QuantileLaw:
         """Points that start at the quantiles of a standard normal."""
         require_scalar("Quantile", sizes.returns)
         points = normal_quantile((np.arange(self.quantiles) + 0.5) / self.quantiles)
-        network = Network(sizes.inputs, self.hidden, points, generator)
+        network = Network(sizes.inputs, self.hidden, points, generator, codes=sizes.codes)
         return QuantileLaw(network, self.quantiles)
 
     def objective(self, recipe: Resolved) -> QuantileRegression:
