@@ -135,6 +135,13 @@ FIT = (
     ),
     Option("seed", "the same seed gives the same result", "value", whole(0), "N", default=0),
 )
+OPINIONS = (
+    Option(
+        "no_second_opinions",
+        "do not ask other estimators about the same return",
+        "switch",
+    ),
+)
 INTERVAL = (
     Option(
         "interval",
@@ -208,7 +215,7 @@ EVALUATE = Command(
         ("data", (DATA, *COLUMNS)),
         ("policy", (POLICY, *POLICY_SETTINGS)),
         ("problem", PROBLEM),
-        ("fit", (*FIT, *INTERVAL)),
+        ("fit", (*FIT, *INTERVAL, *OPINIONS)),
         (
             "output",
             (
@@ -255,7 +262,7 @@ COMPARE = Command(
             ),
         ),
         ("problem", PROBLEM),
-        ("fit", (*FIT, *INTERVAL)),
+        ("fit", (*FIT, *INTERVAL, *OPINIONS)),
         (
             "output",
             (
@@ -314,7 +321,7 @@ DEMO = Command(
                 Option("out", "run directory", metavar="RUN", default="demo"),
             ),
         ),
-        ("fit", (*FIT, *INTERVAL)),
+        ("fit", (*FIT, *INTERVAL, *OPINIONS)),
         ("output", (MEMORY, JSON, CONFIG)),
     ),
 )

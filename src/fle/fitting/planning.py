@@ -63,6 +63,7 @@ class Plan:
     stages: the rows and discount of each fit. data: the rows that are used.
     logging: the policy that logged the data, where the plan had a use for it.
     interval: which intervals the evaluation gets; None where none were asked for, or can be.
+    second_opinions: whether other estimators are asked too.
     notes, warnings: what was decided for the user, and what they should know.
     withheld: why no headline number can be given; None where it can.
     """
@@ -87,6 +88,7 @@ class Plan:
     warnings: tuple[str, ...]
     logging: LoggingPolicy | None = None
     interval: Interval | None = None
+    second_opinions: bool = True
 
     @property
     def withheld(self) -> str | None:
@@ -180,7 +182,7 @@ class Plan:
             reservations += unsettled(state.records)
         for remark in reservations:
             warnings.warn(remark, FLEWarning, stacklevel=2)
-        return Evaluation(
+        evaluation = Evaluation(
             problem=self.problem,
             model=self.model,
             recipe=self.recipe,
@@ -197,6 +199,7 @@ class Plan:
             provenance=self.provenance,
             refits=refits,
         )
+        return with_second_opinions(self, evaluation) if self.second_opinions else evaluation
 
     def as_plain(self) -> dict[str, Any]:
         """The plan for machines: all that is decided, without the arrays."""
@@ -208,6 +211,7 @@ class Plan:
             "stages": len(self.stages),
             "cost": self.cost._asdict(),
             "interval": None if self.interval is None else asdict(self.interval),
+            "second_opinions": self.second_opinions,
             "notes": list(self.notes),
             "warnings": list(self.warnings),
             "withheld": self.withheld,
@@ -261,6 +265,7 @@ def plan(
     action_draws: int = 16,
     seed: int = 0,
     interval: Interval | Mapping[str, Any] | float | None = None,
+    second_opinions: bool = True,
 ) -> Plan:
     """Resolve everything about an evaluation without training: what would be done, and why.
 
@@ -286,6 +291,8 @@ def plan(
         interval: the level of intervals, such as 0.9, or `Interval(0.9, replicates=10)`; None gives
             none. They come from fits to resampled episodes: ten take up to four times as long as
             the evaluation itself.
+        second_opinions: whether other estimators are asked about the same return, and a warning is
+            given where they disagree beyond chance; see `fle.baselines`.
 
     Example: `print(fle.plan(data, policy, gamma=0.99))`, then `.carry_out()`.
     """
@@ -299,9 +306,12 @@ def plan(
     decisions = _decide(used, question, target, spec, asked, notes + why)
     settings = decisions.as_plain() | {"action_draws": as_plain(action_draws)}
     versions = current_versions()
+    if not second_opinions:
+        settings["second_opinions"] = False
     provenance = Provenance(data.fingerprint, target.fingerprint, int(seed), settings, versions)
     logged = LoggedData.of(data, gamma, horizon)
     planned = _plan_of(decisions, target, logged, provenance, Interval.of(interval))
+    planned = replace(planned, second_opinions=bool(second_opinions))
     for remark in planned.warnings[len(data.warnings) :]:
         warnings.warn(remark, FLEWarning, stacklevel=2)
     return planned
@@ -320,6 +330,7 @@ def evaluate(
     action_draws: int = 16,
     seed: int = 0,
     interval: Interval | Mapping[str, Any] | float | None = None,
+    second_opinions: bool = True,
     anyway: bool = False,
     progress: Progress | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -333,7 +344,7 @@ def evaluate(
     (x', a' ~ policy).
 
     Args:
-        data, policy, ..., interval: as of `fle.plan`, which this carries out.
+        data, policy, ..., second_opinions: as of `fle.plan`, which this carries out.
         anyway: give numbers although the data hardly covers the policy; else a `CoverageError`
             is raised.
         progress: told of every stage. Default: a bar on a terminal, nothing in a pipe.
@@ -357,8 +368,23 @@ def evaluate(
         action_draws=action_draws,
         seed=seed,
         interval=interval,
+        second_opinions=second_opinions,
     )
     return planned.carry_out(anyway=anyway, progress=progress, out=out, resume=resume)
+
+
+def with_second_opinions(planned: Plan, evaluation: Evaluation) -> Evaluation:
+    """An evaluation beside what other estimators say, with a warning where they disagree."""
+    from fle.baselines import second_opinions_of
+
+    opinions = second_opinions_of(planned, evaluation)
+    for remark in opinions.warnings:
+        warnings.warn(remark, FLEWarning, stacklevel=3)
+    return replace(
+        evaluation,
+        second_opinions=opinions,
+        warnings=(*evaluation.warnings, *opinions.warnings),
+    )
 
 
 class Question(NamedTuple):
