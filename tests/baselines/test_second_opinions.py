@@ -18,7 +18,7 @@ from fle.returns.opinions import COMPARED, FALSE_ALARM, Figure, Opinion, SecondO
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 sys.path[:0] = [str(BENCHMARKS)]
 
-from tasks import late_reward, point_mass  # noqa: E402
+from tasks import clinical, late_reward, point_mass  # noqa: E402
 
 MEAN = SUPPORT @ CHANCES
 TRUTH = {
@@ -91,7 +91,7 @@ def test_a_difference_must_be_beyond_chance_and_worth_a_word():
     (warning,) = found(0.3, 0.05)
     assert "mean 0.3 (0.05) by another, 0 (0.01) by the estimate, +0.30" in warning
     assert "no second opinion can judge" in found(0.3, 0.05, "it is blind")[0]
-    assert "no second opinion can judge" in found(0.3, 0.6)[0]
+    assert "no second opinion can judge" in found(0.3, 0.3)[0]
 
 
 def test_its_own_error_is_part_of_it():
@@ -118,7 +118,8 @@ def test_a_wrong_fit_is_warned_of_and_everything_is_kept(tmp_path):
     assert any("disagree" in text for text in result.warnings)
     assert set(found.own[0].figures) == set(COMPARED)
     assert fle.load(tmp_path / "run").second_opinions == found
-    assert "stitching" in repr(found) and "<table>" in found._repr_html_()
+    assert "stitching" in repr(found)
+    assert "<table>" in found._repr_html_()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         left_out = fle.evaluate(data, TARGET, second_opinions=False, **how)
@@ -131,7 +132,7 @@ def test_starts_of_another_law_are_noticed():
     generator = np.random.default_rng(0)
     normal = generator.standard_normal((500, 3))
     assert _alike(normal[:200], normal[200:])
-    assert not _alike(normal[:200] + [0, 0, 0.5], normal[200:])
+    assert not _alike(normal[:200] + np.array([0, 0, 0.5]), normal[200:])
     codes = generator.integers(5, size=500)
     assert _alike(codes[:200], codes[200:])
     assert not _alike(np.minimum(codes[:200], 3), codes[200:])
@@ -140,17 +141,22 @@ def test_starts_of_another_law_are_noticed():
 # The table of "tasks that nobody tuned for", before targets followed the log: errors of mean, of
 # CVaR at 10%, in standard deviations of the return, and the ratio of standard deviations.
 OLD = {
-    "point mass": (point_mass, {"mean": 0.8, "std": 1.00, "cvar:0.1": -0.86}),
-    "late reward": (late_reward, {"std": 1.49, "cvar:0.1": -0.79}),
+    "point mass": (point_mass, 9_000, {"mean": 0.8, "std": 1.00, "cvar:0.1": -0.86}),
+    "late reward": (late_reward, 9_000, {"std": 1.49, "cvar:0.1": -0.79}),
+    "clinical": (clinical, 200_000, {"mean": 0.07, "std": 0.82, "cvar:0.1": 0.55}),
 }
 
 
 @pytest.mark.parametrize("name", OLD)
-def test_old_failures_would_have_been_warned_of(name):
-    """On 9,000 rows, a tenth and less of what the old figures were measured with."""
-    family, old = OLD[name]
+def test_old_failures_would_have_been_warned_of(name, monkeypatch):
+    """On a tenth of the rows that the old figures were measured with, or on twice as many.
+
+    A death in 50 episodes decides the clinical tail: the log itself knows it to 0.13 standard
+    deviations with 200,000 rows, and to 0.18, a third of the old error, with half of them.
+    """
+    family, rows, old = OLD[name]
     source = family.tasks()[0].source
-    truth = source.truth(4_000, 0)[:, 0]
+    truth = source.truth(20_000, 0)[:, 0]
     spread, tail = truth.std(), float(risk.cvar(truth, 0.1))
     right = {"mean": truth.mean(), "std": spread, "cvar:0.1": tail}
 
@@ -164,9 +170,16 @@ def test_old_failures_would_have_been_warned_of(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", fle.FLEWarning)
         plan = fle.plan(
-            fle.Dataset(**source.log(9_000, 0)), source.policy.target, gamma=source.gamma
+            fle.Dataset(**source.log(rows, 0)),
+            source.policy.target,
+            gamma=source.gamma,
+            horizon=source.horizon,
+            # What the log's policy is, and where the other goes, takes most of the time.
+            recipe={"trace": float(source.horizon is None), "occupancy": source.horizon is None},
         )
-    opinions = replace(second_opinions_of(plan), own=())
+    with monkeypatch.context() as patched:
+        patched.setattr("fle.baselines.second_opinions.ROWS_FOR_COUPLING", np.inf)
+        opinions = second_opinions_of(plan)
     (coordinate,) = plan.data.reward_names
 
     def warned(errors):

@@ -28,9 +28,11 @@ from fle.returns.opinions import COMPARED, Figure, Opinion, SecondOpinions
 LEAST_EFFECTIVE = 50.0
 # Rows at which a critic is asked, and its draws at each.
 CRITIC_ROWS, CRITIC_DRAWS = 20_000, 4
+# Share of a standard deviation by which half of the features may move it.
+ROUGH = 0.05
 # Draws of the evaluation itself.
 OWN_DRAWS = 20_000
-# Discount of what follows where episodes were cut off, up to which it may be left out.
+# Mean discount, over all episodes, of what follows where they were cut off, that may be left out.
 NEGLIGIBLE = 0.02
 # Standard errors between means that a bias of stitching must show, and what is too small to matter,
 # in standard deviations of the return.
@@ -112,7 +114,12 @@ def _fitted_q(mean: MeanEstimate) -> list[Opinion]:
         for asked, moved in (("mean", mean.class_errors), ("std", mean.std_class_errors)):
             value, error = figures[asked]
             figures[asked] = Figure(value, float(np.hypot(error or 0.0, moved[place])))
-        found.append(Opinion(mean.name, name, figures, mean.effective_size, None, mean.remarks))
+        remarks = mean.remarks
+        if mean.std_class_errors[place] > ROUGH * figures["std"].value:
+            # An error of Q adds to the variance, at every step, and never takes away from it.
+            del figures["std"]
+            remarks += ("its functions are too coarse for a standard deviation",)
+        found.append(Opinion(mean.name, name, figures, mean.effective_size, None, remarks))
     return found
 
 
@@ -222,7 +229,7 @@ def _require_ends(episodes: WeightedEpisodes) -> None:
     if not episodes.cut.any():
         return
     discounts = episodes.plan.problem.gamma ** episodes.weights.lengths[episodes.cut]
-    if discounts.mean() > NEGLIGIBLE:
+    if discounts.sum() > NEGLIGIBLE * episodes.number:
         raise DataError(
             f"{int(episodes.cut.sum()):,} of {episodes.number:,} episodes were cut off where what"
             f" follows has a discount of {discounts.mean():.2g}"

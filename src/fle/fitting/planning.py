@@ -458,7 +458,7 @@ def _reward_offset(data: Dataset, question: Question) -> np.ndarray:
 def _possible_trace(spec: ModelSpec, asked: Recipe, question: Question, notes: list[str]) -> float:
     """How readily targets follow the log, which not every model and use of rows can do."""
     trace = ONE_FIT.trace if asked.trace is None else asked.trace
-    objective = spec.objective(resolve(asked, ONE_FIT))
+    objective = spec.fitted_by(resolve(asked, ONE_FIT))
     several = question.horizon is not None and question.horizon > 1
     if question.rows == "split":
         reason = "rows of one stage would be seen by another"

@@ -16,7 +16,7 @@ import numpy as np
 from fle.returns.measures import RISK_LEVEL, measure
 
 # Chance of a warning where all standard errors are right, over all comparisons together.
-FALSE_ALARM = 0.05
+FALSE_ALARM = 0.1
 # What is compared, and the difference in standard deviations of the return that is worth a word.
 WORTH_A_WORD = {
     "mean": 0.1,
@@ -26,7 +26,7 @@ WORTH_A_WORD = {
 }
 COMPARED = tuple(WORTH_A_WORD)
 # Standard deviations of the return: a mean that nobody knows better than this is not checked.
-BLIND = 0.5
+BLIND = 0.2
 
 
 class Figure(NamedTuple):
