@@ -5,6 +5,8 @@ from quick_fits import bandit
 import fle
 from fle.fitting.planning import _chosen_model as chosen_model
 
+NEEDY = ("linear", "linear-quadratic", "reward-mixture")
+
 
 def data(rows, rewards):
     generator = np.random.default_rng(0)
@@ -26,16 +28,14 @@ def test_auto_goes_by_dimension_and_rows(rows, rewards, expected, reason):
     assert reason in note
 
 
-@pytest.mark.parametrize(
-    "name", [n for n in fle.models.names() if n not in ("linear-quadratic", "reward-mixture")]
-)
+@pytest.mark.parametrize("name", [n for n in fle.models.names() if n not in NEEDY])
 def test_each_name_gives_its_model(name):
     chosen, notes = chosen_model(name, data(10, 1))
     assert chosen.name == name
     assert not notes
 
 
-@pytest.mark.parametrize("name", ["linear-quadratic", "reward-mixture"])
+@pytest.mark.parametrize("name", NEEDY)
 def test_a_model_that_needs_hyperparameters_says_so(name):
     with pytest.raises(fle.FLEError, match="needs hyperparameters"):
         chosen_model(name, data(10, 1))

@@ -126,7 +126,7 @@ def test_an_evaluation_by_energy():
         np.array([0.5, 0.5]),
         horizon=1,
         model=fle.GMM(components=2, hidden=()),
-        recipe={"objective": "energy", "steps": 300},
+        recipe={"objective": "energy", "steps": 1_000},
     )
     high = result.at(0, 1)
     assert float(high.mean()) == pytest.approx(3.0, abs=0.1)

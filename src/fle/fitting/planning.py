@@ -38,6 +38,7 @@ from fle.fitting.remarks import data_remarks, ends_at, unsettled
 from fle.fitting.replicates import NoRefitKept, RefitKeeper, Resampling, replicates
 from fle.fitting.runs import begin_run
 from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness
+from fle.models.objectives import GradientObjective
 from fle.models.specs import ModelSpec, as_plain, family
 from fle.policies import ActionTable, Policy, TabulatedPolicy, settle, tabulated
 from fle.policies.answers import by_action
@@ -522,6 +523,9 @@ def _plan_of(
     remarks = data_remarks(data, encoder, problem.horizon, problem.rows)
     generator = Randomness(provenance.seed, Purpose.PLAN).generator
     stages = stages_of(problem, data, recipe, generator)
+    if not isinstance(spec.fitted_by(recipe), GradientObjective):
+        # What is solved at once has nothing to choose by rows that it does not see.
+        stages = tuple(stage.with_all_rows() for stage in stages)
     inputs, shares, starts = _initial_inputs(data, target, encoder)
     weights, why = _row_weights(data, target, problem, recipe)
     interval, provenance, remark = _possible_interval(interval, data, provenance)
