@@ -142,7 +142,7 @@ def measured(task, way, seed):
     ideal = std * np.sqrt(2) * _quantiles()
     errors, ratios, distances = [], [], []
     for x, a, mean in zip(observations, actions, means, strict=True):
-        drawn = result.at(x, a).sample(DRAWS, seed=0)[:, 0]
+        drawn = result.at(x, a).sample(DRAWS, seed=0).reshape(-1)
         errors.append(abs(drawn.mean() - mean) / std)
         ratios.append(abs(drawn.std() / std - 1))
         distances.append(wasserstein_distance(drawn, mean + ideal) / std)

@@ -11,17 +11,36 @@ os.environ.setdefault(
     "XLA_FLAGS", "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false"
 )
 
-
 import pytest
+
+MARK = "second_opinions"
+
+
+class Opinions:
+    """Whether evaluations ask other estimators, as they do for users."""
+
+    asked = False
+
+
+@pytest.fixture(autouse=True, scope="session")
+def second_opinions_when_asked():
+    """Fits in tests are short, and other estimators would be right to disagree with them.
+
+    They are left out here, and nowhere else, whatever fixture makes the evaluation.
+    """
+    from fle.fitting import planning
+
+    usual = planning.with_second_opinions
+
+    def with_second_opinions(planned, evaluation):
+        return usual(planned, evaluation) if Opinions.asked else evaluation
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "with_second_opinions", with_second_opinions)
+        yield
 
 
 @pytest.fixture(autouse=True)
-def no_second_opinions(request, monkeypatch):
-    """Fits in tests are short, and other estimators would be right to disagree with them.
-
-    They are left out here, and nowhere else; a test that is marked `second_opinions` has them.
-    """
-    if request.node.get_closest_marker("second_opinions") is None:
-        monkeypatch.setattr(
-            "fle.fitting.planning.with_second_opinions", lambda planned, evaluation: evaluation
-        )
+def second_opinions_where_marked(request, monkeypatch):
+    """A test that is marked has them."""
+    monkeypatch.setattr(Opinions, "asked", request.node.get_closest_marker(MARK) is not None)

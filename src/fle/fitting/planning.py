@@ -292,8 +292,7 @@ def plan(
         interval: the level of intervals, such as 0.9, or `Interval(0.9, replicates=10)`; None gives
             none. They come from fits to resampled episodes: ten take up to four times as long as
             the evaluation itself.
-        second_opinions: whether other estimators are asked about the same return, and a warning is
-            given where they disagree beyond chance; see `fle.baselines`.
+        second_opinions: whether other estimators are asked too; see `docs/baselines.md`.
 
     Example: `print(fle.plan(data, policy, gamma=0.99))`, then `.carry_out()`.
     """
@@ -306,13 +305,11 @@ def plan(
     question = Question(gamma, horizon, use, stages)
     decisions = _decide(used, question, target, spec, asked, notes + why)
     settings = decisions.as_plain() | {"action_draws": as_plain(action_draws)}
-    versions = current_versions()
-    if not second_opinions:
-        settings["second_opinions"] = False
-    provenance = Provenance(data.fingerprint, target.fingerprint, int(seed), settings, versions)
-    logged = LoggedData.of(data, gamma, horizon)
-    planned = _plan_of(decisions, target, logged, provenance, Interval.of(interval))
-    planned = replace(planned, second_opinions=bool(second_opinions))
+    settings |= {} if second_opinions else {"second_opinions": False}
+    prints = data.fingerprint, target.fingerprint
+    provenance = Provenance(*prints, int(seed), settings, current_versions())
+    wanted = Interval.of(interval), bool(second_opinions)
+    planned = _plan_of(decisions, target, LoggedData.of(data, gamma, horizon), provenance, *wanted)
     for remark in planned.warnings[len(data.warnings) :]:
         warnings.warn(remark, FLEWarning, stacklevel=2)
     return planned
@@ -518,6 +515,7 @@ def _plan_of(
     logged: LoggedData,
     provenance: Provenance,
     interval: Interval | None,
+    second_opinions: bool,
 ) -> Plan:
     problem, data, spec, recipe, encoder, table, trail, notes, logging = decisions
     remarks = data_remarks(data, encoder, problem.horizon, problem.rows)
@@ -551,6 +549,7 @@ def _plan_of(
         warnings=(*data.warnings, *target.remarks, *remarks),
         logging=logging,
         interval=interval,
+        second_opinions=second_opinions,
     )
 
 
