@@ -19,9 +19,9 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE)]
 
 import fle  # noqa: E402
-from fle.baselines import second_opinions_of  # noqa: E402
-from fle.returns import risk  # noqa: E402
-from fle.returns.opinions import Figure, Opinion, SecondOpinions  # noqa: E402
+from fle.baselines import Estimate, second_opinions_of  # noqa: E402
+from fle.baselines.correction import sample_atoms  # noqa: E402
+from fle.returns.opinions import Opinion, SecondOpinions  # noqa: E402
 from tasks.measurement import true_returns  # noqa: E402
 from tasks.register import chosen_tasks  # noqa: E402
 
@@ -32,17 +32,17 @@ def cpu_seconds() -> float:
 
 
 def truth_as_estimate(returns: np.ndarray, names) -> tuple[Opinion, ...]:
-    """The figures of true returns (n, d), without an error of their own."""
+    """The figures of true returns (n, d), with the standard errors of their number."""
     found = []
     for name, column in zip(names, returns.T, strict=True):
+        estimate = Estimate("the truth", (name,), sample_atoms(column[:, None]), len(column))
         figures = {
-            "mean": column.mean(),
-            "std": column.std(),
-            "cvar:0.1": risk.cvar(column, 0.1),
-            "quantile:0.1": np.quantile(column, 0.1),
+            "mean": estimate.mean(),
+            "std": estimate.std(),
+            "cvar:0.1": estimate.cvar(0.1),
+            "quantile:0.1": estimate.quantile(0.1),
         }
-        plain = {asked: Figure(float(value), None) for asked, value in figures.items()}
-        found.append(Opinion("the truth", name, plain, float(len(column))))
+        found.append(Opinion("the truth", name, figures, float(len(column))))
     return tuple(found)
 
 

@@ -123,7 +123,9 @@ def _fitted_q(mean: MeanEstimate) -> list[Opinion]:
     return found
 
 
-def _asked(name: str, names: Sequence[str], make: Callable[[], Estimate]) -> list[Opinion]:
+def _asked(
+    name: str, names: Sequence[str], make: Callable[[], Estimate], *, sampled: bool = True
+) -> list[Opinion]:
     """What an estimator says of each return, or why it says nothing."""
     try:
         estimate = make()
@@ -135,8 +137,16 @@ def _asked(name: str, names: Sequence[str], make: Callable[[], Estimate]) -> lis
             f"it rests on {estimate.effective_size:.3g} episodes, and a tenth of them says nothing"
         )
     return [
-        Opinion(name, one, _figures(estimate, i), estimate.effective_size, why, estimate.remarks)
-        for i, one in enumerate(names)
+        Opinion(
+            name,
+            one,
+            _figures(estimate, place),
+            estimate.effective_size,
+            why,
+            estimate.remarks,
+            sampled,
+        )
+        for place, one in enumerate(names)
     ]
 
 
@@ -163,7 +173,7 @@ def _importance(plan: Plan, evaluation: Evaluation | None, names: Sequence[str])
         lambda: weighted_per_decision_importance_sampling(episodes, critic=critic),
     )
     if evaluation is not None:
-        opinions += _asked(robust, names, lambda: _corrected(episodes, evaluation))
+        opinions += _asked(robust, names, lambda: _corrected(episodes, evaluation), sampled=False)
     return opinions
 
 

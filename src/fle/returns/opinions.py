@@ -17,16 +17,13 @@ from fle.returns.measures import RISK_LEVEL, measure
 
 # Chance of a warning where all standard errors are right, over all comparisons together.
 FALSE_ALARM = 0.1
-# What is compared, and the difference in standard deviations of the return that is worth a word.
-WORTH_A_WORD = {
-    "mean": 0.1,
-    "std": 0.1,
-    f"cvar:{RISK_LEVEL:g}": 0.2,
-    f"quantile:{RISK_LEVEL:g}": 0.2,
-}
-COMPARED = tuple(WORTH_A_WORD)
+# What is judged, and the difference in standard deviations of the return that is worth a word.
+WORTH_A_WORD = {"mean": 0.1, "std": 0.1, f"cvar:{RISK_LEVEL:g}": 0.2}
+# What is shown: a quantile jumps where returns have atoms, and no standard error says so.
+COMPARED = (*WORTH_A_WORD, f"quantile:{RISK_LEVEL:g}")
 # Standard deviations of the return: a mean that nobody knows better than this is not checked.
 BLIND = 0.2
+TINY = 1e-300
 
 
 class Figure(NamedTuple):
@@ -45,6 +42,7 @@ class Opinion:
     effective_size: how many returns, all alike, would say as much.
     cannot_see: why it is no judge; None where it is one.
     remarks: what is to be known about it.
+    sampled: whether it is a weighted sample, which knows a tail by the few returns in it.
     """
 
     estimator: str
@@ -53,6 +51,7 @@ class Opinion:
     effective_size: float
     cannot_see: str | None = None
     remarks: tuple[str, ...] = ()
+    sampled: bool = False
 
     @property
     def sees(self) -> bool:
@@ -68,6 +67,7 @@ class Opinion:
             "effective_size": self.effective_size,
             "cannot_see": self.cannot_see,
             "remarks": list(self.remarks),
+            "sampled": self.sampled,
         }
 
     @classmethod
@@ -113,18 +113,19 @@ class SecondOpinions:
             (own, opinion, asked)
             for own in self.own
             for opinion in self.opinions
-            for asked in COMPARED
+            for asked in WORTH_A_WORD
             if opinion.sees and opinion.coordinate == own.coordinate
             if asked in own.figures and asked in opinion.figures
         ]
         found = []
         for own, opinion, asked in pairs:
-            (mine, my_error), (theirs, error) = own.figures[asked], opinion.figures[asked]
-            joint = max(my_error or 0.0, error or 0.0, 1e-12 * abs(mine), 1e-300)
-            errors = (theirs - mine) / joint
+            mine, theirs = own.figures[asked].value, opinion.figures[asked].value
+            errors = (theirs - mine) / max(
+                _joint_error(own, opinion, asked), 1e-12 * abs(mine), TINY
+            )
             # The wider of both laws: one that is far too narrow must not make all others far.
             spread = max(own.figures["std"].value, opinion.figures.get("std", Figure(0, None))[0])
-            apart = (theirs - mine) / max(spread, 1e-300)
+            apart = (theirs - mine) / max(spread, TINY)
             freedom = max(opinion.effective_size - 1, 1.0)
             limit = student.ppf(1 - FALSE_ALARM / (2 * len(pairs)), freedom)
             if abs(errors) > limit and abs(apart) > WORTH_A_WORD[asked]:
@@ -206,6 +207,18 @@ class SecondOpinions:
         lines = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in self.rows()]
         body = "".join(f"<tr>{line}</tr>" for line in lines)
         return f"<table><caption>Second opinions</caption>{body}</table>"
+
+
+def _joint_error(own: Opinion, opinion: Opinion, asked: str) -> float:
+    """The larger of both standard errors; of a sample also what the estimate's own law would have.
+
+    A sample that lacks its tail does not know how much it lacks; the law it is held against does.
+    """
+    mine, theirs = (one.figures[asked].standard_error or 0.0 for one in (own, opinion))
+    if not opinion.sampled:
+        return max(mine, theirs)
+    expected = mine * np.sqrt(own.effective_size / max(opinion.effective_size, 1.0))
+    return max(mine, theirs, float(expected))
 
 
 def _written(figure: Figure) -> str:
