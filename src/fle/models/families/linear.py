@@ -168,7 +168,9 @@ class TwoMoments(ClosedForm):
         spreads = np.zeros_like(coefficients)
         spreads[of_what] = _least_squares(phi[:, of_what], squares, root)
         typical = np.average(squares, axis=0, weights=root**2)
-        least = LEAST_VARIANCE * np.maximum(typical, 1e-12 * (1 + targets.var(axis=0)))
+        # Without noise, what float32 would make of the returns themselves.
+        rounding = np.maximum(1e-12 * np.mean(targets**2, axis=0), 1e-30)
+        least = LEAST_VARIANCE * np.maximum(typical, rounding)
         parts = (jnp.asarray(part, jnp.float32) for part in (coefficients, spreads, least))
         return LinearLaw(*parts, law.features)
 
@@ -244,7 +246,7 @@ class Linear(ModelSpec):
         """The zero function."""
         found = Features.of(self.features, sizes)
         shape = (found.number + 1, sizes.returns)
-        return LinearLaw(jnp.zeros(shape), jnp.zeros(shape), jnp.full(sizes.returns, 1e-6), found)
+        return LinearLaw(jnp.zeros(shape), jnp.zeros(shape), jnp.full(sizes.returns, 1e-30), found)
 
     def objective(self, recipe: Resolved) -> TwoMoments:
         """Least squares, twice."""
