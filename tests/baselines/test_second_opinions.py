@@ -35,7 +35,7 @@ def opinions():
 
 
 def test_every_opinion_is_near_the_exact_answer(opinions):
-    """10 figures at most, each with the false-alarm rate of BEYOND: one in 1,500 together."""
+    """9 figures at most, each with the false-alarm rate of BEYOND: one in 1,500 together."""
     assert {one.estimator for one in opinions if one.sees} == {
         "fitted Q evaluation",
         "weighted importance sampling",

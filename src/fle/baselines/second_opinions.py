@@ -285,7 +285,10 @@ def _with_mean_like(opinion: Opinion, mean: MeanEstimate, names: Sequence[str]) 
     apart = abs(theirs.value - mine.value)
     joint = np.hypot(theirs.standard_error or 0.0, mine.standard_error or 0.0)
     if apart <= max(APART * joint, NEARLY * opinion.figures["std"].value):
-        return opinion
+        # Its mean was a condition, and is no further evidence.
+        others = {asked: figure for asked, figure in opinion.figures.items() if asked != "mean"}
+        remark = f"its mean, {theirs.value:.4g}, is like that of fitted Q evaluation"
+        return replace(opinion, figures=others, remarks=(*opinion.remarks, remark))
     why = (
         f"its mean, {theirs.value:.4g}, is not that of fitted Q evaluation, {mine.value:.4g}: rows"
         " are too far apart"
