@@ -12,10 +12,9 @@ from jaxtyping import Array, Float, Shaped
 from fle.data import Dataset
 from fle.data.passes import centre_and_scale
 from fle.fitting.following import Lines, Trail
-from fle.fitting.supports import Lattice, lattice_of
 from fle.models.law import Law, Sizes
 from fle.models.objectives import Transition
-from fle.models.support import Support
+from fle.models.support import Lattice, Support, lattice_of
 from fle.policies import ActionTable
 
 # More categories than this are encoded by their code; float32 holds it exactly up to the last

@@ -26,11 +26,10 @@ from fle.fitting.measurement import StageRecord
 from fle.fitting.problem import Problem, sum_of_discounts
 from fle.fitting.replicates import Refits
 from fle.fitting.sampling import SAMPLE_BLOCK, draw_block, in_data_units
-from fle.fitting.supports import Lattice
 from fle.manifests import Key, require_form
 from fle.models.law import Law
 from fle.models.specs import ModelSpec
-from fle.models.support import Support
+from fle.models.support import Lattice, Support
 from fle.policies.answers import Coverage
 from fle.recipe import Resolved
 from fle.returns import ReturnDistribution

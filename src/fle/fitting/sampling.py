@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fle.fitting.encoding import Fitted
-from fle.fitting.supports import Lattice
 from fle.models.law import TINY
+from fle.models.support import Lattice
 
 # Inputs that are drawn at together: another number would be compiled anew.
 SAMPLE_BLOCK = 8_192

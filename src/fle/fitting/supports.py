@@ -1,7 +1,6 @@
 """Where the returns of a fit can lie, as the logged rewards and the drawn targets show it."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,9 +10,6 @@ from fle.models.support import MOST_ATOMS, Support
 # Targets that must share a value, up to float32's digits, for it to be an atom.
 LEAST_TIES = 8
 DIGITS = 1e-6
-# Different rewards that may have a lattice, how fine one may be, as a share of the largest gap, and
-# what single precision leaves of a decimal number.
-MOST_VALUES, FINEST, DECIMALS = 1_000, 1e-4, 1e-7
 # Share of an atom's own targets that others may be in its band, and the most that a band may be,
 # in units of the return scale.
 OTHERS, WIDEST = 0.02, 0.25
@@ -44,58 +40,6 @@ def return_limits(
 def _least(rewards: np.ndarray) -> np.ndarray:
     """NaN where there are none."""
     return rewards.min(axis=0) if len(rewards) else np.full(rewards.shape[1], np.nan)
-
-
-class Lattice(NamedTuple):
-    """Points origin + k · spacing, for whole numbers k; no lattice where the spacing is 0."""
-
-    origin: np.ndarray
-    spacing: np.ndarray
-
-    def nearest(self, returns: np.ndarray) -> np.ndarray:
-        """The nearest point to each of the returns (n, d)."""
-        exists = self.spacing > 0
-        spacing = np.where(exists, self.spacing, 1.0)
-        points = self.origin + spacing * np.round((returns - self.origin) / spacing)
-        return np.where(exists, points, returns)
-
-
-def lattice_of(rewards: np.ndarray, terminations: np.ndarray) -> Lattice:
-    """The coarsest lattice that holds all rewards (n, d), if there is one.
-
-    A sum of h rewards then lies on the lattice h · origin + k · spacing. Where an episode may end
-    early, h is not known, and the lattice must have the point 0.
-    """
-    sure = not terminations.any()
-    found = [_lattice(np.unique(column), sure=sure) for column in rewards.T]
-    origin, spacing = (np.array(part) for part in zip(*found, strict=True))
-    return Lattice(origin, spacing)
-
-
-def _lattice(values: np.ndarray, *, sure: bool) -> tuple[float, float]:
-    """Origin and spacing, from the different rewards in ascending order."""
-    nothing = 0.0, 0.0
-    if values.size > MOST_VALUES:
-        return nothing
-    origin = float(values[0]) if sure else 0.0
-    gaps = np.abs(values - origin)
-    tolerance = DECIMALS * float(np.abs(values).max())
-    gaps = gaps[gaps > tolerance]
-    if gaps.size == 0:
-        return nothing
-    spacing = float(gaps[0])
-    for gap in gaps[1:]:
-        # Euclid's algorithm, up to rounding.
-        rest = float(gap)
-        while rest > tolerance:
-            spacing, rest = rest, abs(spacing - rest * round(spacing / rest))
-    if spacing < max(FINEST * gaps.max(), 100 * tolerance):
-        return nothing
-    # As near as all of them together can tell.
-    counts = np.round(gaps / spacing)
-    spacing = float(counts @ gaps / (counts @ counts))
-    exact = np.abs(gaps - counts * spacing).max() <= 4 * tolerance
-    return (origin, spacing) if exact else nothing
 
 
 def anywhere(dim: int) -> Support:
