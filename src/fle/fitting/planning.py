@@ -48,7 +48,7 @@ from fle.returns.intervals import Interval
 
 # Below this many rows the networks of an autoregressive model have too little to learn from.
 ROWS_FOR_AUTOREGRESSION = 5_000
-# Up to as many possible returns, each gets a probability of its own [0019].
+# Up to as many possible returns, each gets a probability of its own [0030].
 MOST_POINTS = 151
 ROW_USES = ("all", "step", "split")
 # Fewer rows tell too little of what was logged with which probability; more actions take too much
@@ -276,8 +276,9 @@ def plan(
         gamma: discount factor. Without a horizon it must be below 1.
         horizon: number of steps of an episode; the return is then finite, and undiscounted unless
             gamma is given too.
-        model: "auto", which chooses by the dimension of the return and the number of rows; a name
-            of `fle.models.names()`; or hyperparameters such as `GMM(components=20)`.
+        model: "auto", which chooses by the dimension of the return, the number of rows, and how many
+            returns are possible; a name of `fle.models.names()`; or hyperparameters such as
+            `GMM(components=20)`.
         rows: "all" lets every row serve every stage, "step" uses a row at its own step only, and
             "split" gives each stage rows of its own, as the theory does. Default: "step" if the
             data has step indices and a horizon is given, else "all".
