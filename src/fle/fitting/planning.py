@@ -276,7 +276,7 @@ def plan(
         gamma: discount factor. Without a horizon it must be below 1.
         horizon: number of steps of an episode; the return is then finite, and undiscounted unless
             gamma is given too.
-        model: "auto", which chooses by the dimension of the return, the number of rows, and how many
+        model: "auto", which chooses by the dimension of the return, the number of rows and how many
             returns are possible; a name of `fle.models.names()`; or hyperparameters such as
             `GMM(components=20)`.
         rows: "all" lets every row serve every stage, "step" uses a row at its own step only, and
