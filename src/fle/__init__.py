@@ -6,6 +6,7 @@ policy (`load_policy` opens ONNX files) go into `plan`, which resolves everythin
 `Histogram`, `Gaussian`, `Categorical`, `Quantile`, `RewardMixture`, `LinearQuadratic`) stage by
 stage as the `Recipe` says, and returns an `Evaluation`, whose `ReturnDistribution`s answer every
 question of risk. `compare` does so for several policies. `load` opens a saved evaluation.
+`gate` decides whether a policy keeps what is required of it.
 `baselines` has estimators of other schools, for a second opinion.
 """
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from fle.recipe import Recipe
     from fle.returns import ReturnDistribution
     from fle.returns.intervals import Interval
+    from fle.trust.gate import Gate, gate
 
 __version__ = "0.1.0"
 
@@ -56,6 +58,7 @@ _HOMES = {
     "fle.recipe": ("Recipe",),
     "fle.returns": ("ReturnDistribution",),
     "fle.returns.intervals": ("Interval",),
+    "fle.trust.gate": ("Gate", "gate"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -70,6 +73,7 @@ __all__ = [
     "FLEError",
     "FLEWarning",
     "Flow",
+    "Gate",
     "Gaussian",
     "Histogram",
     "Interval",
@@ -83,6 +87,7 @@ __all__ = [
     "baselines",
     "compare",
     "evaluate",
+    "gate",
     "load",
     "load_policy",
     "memory_ceiling",

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from fle.fitting.encoding import Fitted
 from fle.models.law import TINY
+from fle.models.support import Lattice
 
 # Inputs that are drawn at together: another number would be compiled anew.
 SAMPLE_BLOCK = 8_192
@@ -69,9 +70,13 @@ def _draw(
 
 
 def in_data_units(
-    fitted: Fitted, drawn: np.ndarray, unit: np.ndarray, offset: np.ndarray
+    fitted: Fitted,
+    drawn: np.ndarray,
+    unit: np.ndarray,
+    offset: np.ndarray,
+    lattice: Lattice | None = None,
 ) -> np.ndarray:
-    """Drawn returns (n, d) in the units of the data.
+    """Drawn returns (n, d) in the units of the data, on the lattice of the rewards if there is one.
 
     Atoms, which float32 holds to seven digits, get these digits: a click is 1, not 0.99999994.
     """
@@ -83,4 +88,4 @@ def in_data_units(
         size = np.floor(np.log10(np.maximum(np.abs(exact), 1e-300)))
         step = 10.0 ** (size - 6)
         returns[places, column] = np.where(exact == 0, 0.0, np.round(exact / step) * step)
-    return returns
+    return returns if lattice is None else lattice.nearest(returns)

@@ -60,7 +60,8 @@ def support_of(targets: np.ndarray, limits: Sequence[np.ndarray]) -> Support:
 def atoms_of(targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Values that at least LEAST_TIES of the targets (n,) share, and the band around each.
 
-    The band ends where other targets begin, halfway to the next atom, or at a share of the scale.
+    The band ends where other targets begin, halfway to the next atom, or, where there are any
+    others, at a share of the scale.
     """
     atoms, bands = np.full(MOST_ATOMS, np.inf), np.zeros(MOST_ATOMS)
     values, size = np.sort(targets), float(np.abs(targets).max())
@@ -85,7 +86,8 @@ def atoms_of(targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     found = middles[chosen]
     gaps = np.diff(found) / 2
     room = np.minimum(np.append(gaps, np.inf), np.insert(gaps, 0, np.inf))
-    room = np.minimum(room, WIDEST * scale)
+    if others.size or chosen.size == 1:
+        room = np.minimum(room, WIDEST * scale)
     for place, (value, count) in enumerate(zip(found, counts[chosen], strict=True)):
         distances = np.sort(np.abs(others - value))
         allowed = int(OTHERS * count)
