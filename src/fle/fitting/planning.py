@@ -274,11 +274,10 @@ def plan(
 ) -> Plan:
     """Resolve everything about an evaluation without training: what would be done, and why.
 
-    The policy is asked here, and nowhere else.
-
     Args:
         data: the logged transitions.
-        policy: the target policy, as any function from observations to probabilities or actions.
+        policy: the target policy, as any function from observations to probabilities or actions. It
+            is asked here, and nowhere else.
         gamma: discount factor. Without a horizon it must be below 1.
         horizon: number of steps of an episode; the return is then finite, and undiscounted unless
             gamma is given too.

@@ -171,8 +171,12 @@ class TwoMoments(ClosedForm):
         # Without noise, what float32 would make of the returns themselves.
         rounding = np.maximum(1e-12 * np.mean(targets**2, axis=0), 1e-30)
         least = LEAST_VARIANCE * np.maximum(typical, rounding)
-        parts = (jnp.asarray(part, jnp.float32) for part in (coefficients, spreads, least))
-        return LinearLaw(*parts, law.features)
+        return LinearLaw(
+            jnp.asarray(coefficients, jnp.float32),
+            jnp.asarray(spreads, jnp.float32),
+            jnp.asarray(least, jnp.float32),
+            law.features,
+        )
 
 
 def _with_one(matrix: FloatArray) -> FloatArray:
@@ -180,8 +184,8 @@ def _with_one(matrix: FloatArray) -> FloatArray:
 
 
 def _least_squares(phi: FloatArray, targets: FloatArray, root: FloatArray) -> FloatArray:
-    found: FloatArray = np.linalg.lstsq(phi * root[:, None], targets * root[:, None])[0]
-    return found
+    found = np.linalg.lstsq(phi * root[:, None], targets * root[:, None])[0]
+    return np.asarray(found, np.float64)
 
 
 def _next_moments(previous: LinearLaw, transitions: Transition) -> tuple[FloatArray, FloatArray]:
