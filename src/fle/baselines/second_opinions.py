@@ -27,7 +27,7 @@ from fle.returns.opinions import COMPARED, Figure, Opinion, SecondOpinions
 # Fewer episodes have a tenth that is a matter of luck.
 LEAST_EFFECTIVE = 50.0
 # Rows at which a critic is asked, and its draws at each.
-CRITIC_ROWS, CRITIC_DRAWS = 20_000, 4
+CRITIC_ROWS, CRITIC_DRAWS = 40_000, 4
 # Share of a standard deviation by which half of the features may move it.
 ROUGH = 0.05
 # Draws of the evaluation itself.
@@ -179,13 +179,18 @@ def _importance(plan: Plan, evaluation: Evaluation | None, names: Sequence[str])
 
 def _corrected(episodes: WeightedEpisodes, evaluation: Evaluation) -> Estimate:
     """Doubly robust on some of the episodes, as far as weights can be followed."""
-    short = shortened(episodes, LEAST_EFFECTIVE)
-    if short is None:
+    chosen = short = shortened(episodes, LEAST_EFFECTIVE)
+    number = episodes.number
+    # Fewer episodes can be followed less far: halved until the critic can be asked about all rows.
+    while short is not None and len(short.rows) > CRITIC_ROWS:
+        number //= 2
+        short = shortened(_some(episodes, number), LEAST_EFFECTIVE)
+        chosen = short or chosen
+    if chosen is None:
         raise DataError(
             f"weights leave {episodes.weights.effective_sizes[0]:.3g} episodes after one step"
         )
-    most = CRITIC_ROWS * short.number // max(len(short.rows), 1)
-    return doubly_robust(_some(short, most), evaluation, draws=CRITIC_DRAWS)
+    return doubly_robust(chosen, evaluation, draws=CRITIC_DRAWS)
 
 
 def _some(episodes: WeightedEpisodes, most: int) -> WeightedEpisodes:
