@@ -146,7 +146,7 @@ class Update(NamedTuple):
 
         How many rows there are makes no difference to a line.
         """
-        one: Any = Rows(*(jax.ShapeDtypeStruct((1, *a.shape[1:]), a.dtype) for a in self.rows))
+        one = jax.tree.map(lambda a: jax.ShapeDtypeStruct((1, *a.shape[1:]), a.dtype), self.rows)
         leaves, tree = jax.tree.flatten(self._replace(rows=one))
         shapes = (
             jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if eqx.is_array(leaf) else leaf
