@@ -6,9 +6,9 @@ import os
 import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import version
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import equinox as eqx
 import jax
@@ -27,9 +27,9 @@ from fle.fitting.problem import Problem, sum_of_discounts
 from fle.fitting.replicates import Refits
 from fle.fitting.sampling import SAMPLE_BLOCK, draw_block, in_data_units
 from fle.manifests import Key, require_form
-from fle.models.law import Law
+from fle.models.law import Density, placed
 from fle.models.specs import ModelSpec
-from fle.models.support import Lattice, Support
+from fle.models.support import Lattice
 from fle.policies.answers import Coverage
 from fle.recipe import Resolved
 from fle.returns import ReturnDistribution
@@ -259,42 +259,38 @@ class MixtureOverInputs:
         for start in range(0, len(scaled), DENSITY_BLOCK):
             block = scaled[start : start + DENSITY_BLOCK]
             padded = np.pad(block, ((0, DENSITY_BLOCK - len(block)), (0, 0)))
-            values = _log_density(
-                self.fitted.law,
-                self.fitted.support.standardised(*self.fitted.frame),
-                jnp.asarray(inputs),
-                jnp.asarray(log_weights),
-                jnp.asarray(padded),
-            )
+            values = _log_density(self.fitted, placed(inputs), placed(log_weights), placed(padded))
             blocks.append(np.asarray(values, np.float64)[: len(block)])
         return np.concatenate(blocks) - unit
 
 
 @eqx.filter_jit
 def _log_density(
-    law: Law,
-    support: Support,
+    fitted: Fitted,
     inputs: Float[Array, "k inputs"],
     log_weights: Float[Array, " k"],
     returns: Float[Array, "n d"],
 ) -> Float[Array, " n"]:
     """Of returns inside their limits, with what is reflected there; atoms stay narrow peaks."""
-    limits = jnp.stack([support.low, support.high])
+    law, dim = cast(Density, fitted.law), returns.shape[1]
+    support = fitted.support.standardised(*fitted.frame)
+    limits = jnp.concatenate([support.low, support.high])
+    known, coordinates = jnp.isfinite(limits), jnp.tile(jnp.eye(dim), (2, 1))
 
     def at(z: Float[Array, " d"]) -> Float[Array, ""]:
         logs = jax.vmap(lambda x: law.log_prob(x, z))(inputs)
         return jax.nn.logsumexp(logs + log_weights)
 
-    def one(z: Float[Array, " d"]) -> Float[Array, ""]:
-        total = at(z)
-        for i in range(z.size):
-            for limit in limits[:, i]:
-                image = z.at[i].set(jnp.where(jnp.isfinite(limit), 2 * limit - z[i], 0.0))
-                total = jnp.logaddexp(total, jnp.where(jnp.isfinite(limit), at(image), -jnp.inf))
-        inside = jnp.all((z >= support.low - EDGE) & (z <= support.high + EDGE))
-        return jnp.where(inside, total, -jnp.inf)
+    def image(limit: Float[Array, ""], coordinate: Float[Array, " d"]) -> Float[Array, "n d"]:
+        return returns + 2 * coordinate * (limit - returns)
 
-    return jax.vmap(one)(returns.astype(jnp.float32))
+    # The returns themselves and their image at every limit, one after another to save memory.
+    images = jax.vmap(image)(jnp.where(known, limits, 0), coordinates)
+    logs = jax.lax.map(jax.vmap(at), jnp.concatenate([returns[None], images]))
+    seen = jnp.concatenate([jnp.array([True]), known])
+    total = jax.nn.logsumexp(jnp.where(seen[:, None], logs, -jnp.inf), axis=0)
+    inside = (returns >= support.low - EDGE) & (returns <= support.high + EDGE)
+    return jnp.where(inside.all(axis=1), total, -jnp.inf)
 
 
 def _systematic(weights: np.ndarray, number: int, generator: np.random.Generator) -> np.ndarray:
@@ -387,10 +383,16 @@ def require_format(plain: dict[str, Any], source: str) -> None:
         )
 
 
+@cache
+def _installed() -> dict[str, str]:
+    """Versions of the packages; they are looked up in files."""
+    return {name: version(name) for name in PACKAGES}
+
+
 def current_versions() -> dict[str, str]:
     """Versions of the packages a result depends on, and the machine."""
     return {
-        **{name: version(name) for name in PACKAGES},
+        **_installed(),
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()} {jax.default_backend()}",
     }
