@@ -47,6 +47,8 @@ class Dataset(Record):
       or densities if actions are continuous; or (n, A), the probabilities of all actions.
     - `observation_names`, `action_names`: of the columns of vectors. A policy with names, and later
       questions with names, must have the same in the same order.
+    - `action_labels`: what the action codes 0, 1, ... are called. Policies may answer with these,
+      and those that know their own are matched by name.
     - `initial_observations`: (m, p) or (m,). If left out, the episode starts, or rows at step 0.
 
     Afterwards `episodes` are numbered by first appearance, and `source_rows` says which of the
@@ -73,6 +75,7 @@ class Dataset(Record):
         reward_names: Sequence[str] | None = None,
         observation_names: Sequence[str] | None = None,
         action_names: Sequence[str] | None = None,
+        action_labels: Sequence[str] | None = None,
     ) -> None:
         fields = {
             "observations": observations,
@@ -93,6 +96,7 @@ class Dataset(Record):
             reward_names=reward_names,
             observation_names=observation_names,
             action_names=action_names,
+            action_labels=action_labels,
         )
         super().__init__(**assemble(given))
         emit_warnings(self, stacklevel=2)
@@ -148,6 +152,10 @@ class Dataset(Record):
     def number_of_episodes(self) -> int | None:
         """How many episodes have rows here; None if episodes are unknown."""
         return None if self.episodes is None else len(np.unique(self.episodes))
+
+    def label(self, action: int) -> str:
+        """What an action code is called: its label, or the code itself."""
+        return self.action_labels[action] if self.action_labels else str(action)
 
     def require_initial_observations(self) -> Array:
         """The initial observations, or a DataError that says how to give them."""
@@ -294,8 +302,9 @@ class Dataset(Record):
             observed = f"{self.observations.shape[1]} features ({self.observations.dtype})"
         else:
             observed = f"{self.number_of_observations} discrete states"
+        labels = f" ({', '.join(self.action_labels)})" if self.action_labels else ""
         acted = (
-            f"{self.number_of_actions} discrete"
+            f"{self.number_of_actions} discrete{labels}"
             if self.discrete_actions
             else f"{self.action_dim} continuous"
         )
