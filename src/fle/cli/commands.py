@@ -15,6 +15,7 @@ from fle.cli.options import (
     weights,
     whole,
 )
+from fle.data.readers.coding import MISSING, UNITS
 from fle.returns.measures import known_forms
 
 MODELS = ("auto", *models.names())
@@ -83,6 +84,20 @@ COLUMNS = (
         kind=whole(1),
         metavar="N",
     ),
+    Option(
+        "action_labels",
+        "all actions in order, where the column holds text; repeatable",
+        "list",
+        metavar="LABEL",
+    ),
+    Option(
+        "category",
+        "observation columns of numbers that are categories; repeatable",
+        "list",
+        metavar="COLUMN",
+    ),
+    Option("missing", "what to do about missing observations", choices=MISSING, default="refuse"),
+    Option("elapsed", "a feature: time since the row before, in", choices=tuple(UNITS)),
 )
 POLICY = Option("policy", POLICY_HELP, metavar="P", required=True)
 POLICY_SETTINGS = (
@@ -178,6 +193,10 @@ MEMORY = Option(
 JSON = Option("json", "print one JSON document and nothing else", "switch")
 CONFIG = Option("config", "a TOML file with any of these options", metavar="FILE")
 
+WRITE = Option(
+    "write", "write what each column is to a new TOML file, for --config", metavar="FILE"
+)
+
 CHECK = Command(
     "check",
     "fle.cli.check_command",
@@ -186,11 +205,12 @@ CHECK = Command(
     """\
   fle check logs.parquet
   fle check logs/ --observation 'obs_*' --terminated done
+  fle check visits.csv --step date --missing forward --write mapping.toml
   fle check logs.parquet --policy policy.onnx --json""",
     (
         ("data", (DATA, *COLUMNS)),
         ("policy", (Option("policy", POLICY_HELP, metavar="P"), *POLICY_SETTINGS)),
-        ("output", (MEMORY, JSON, CONFIG)),
+        ("output", (WRITE, MEMORY, JSON, CONFIG)),
     ),
 )
 EVALUATE = Command(

@@ -44,6 +44,7 @@ class Given:
     unusable: (n,), rows with fillers, where an episode is cut.
     owned: whether the observations are known to be finite, and their memory may be used again.
     warnings, notes: what was found out before.
+    rows: how many there are, where faults are collected: zeros stand for a faulty field.
     """
 
     fields: Mapping[str, Any]
@@ -60,6 +61,7 @@ class Given:
     warnings: Sequence[str] = ()
     notes: Sequence[str] = ()
     faults: Faults = field(default_factory=Faults)
+    rows: int = 0
 
 
 def assemble(given: Given) -> dict[str, Any]:
@@ -140,19 +142,21 @@ def _checked_fields(given: Given) -> dict[str, Array]:
     context = Context(number_of_actions=_stated_count(given), known_finite=given.owned)
     checked: dict[str, Array] = {}
     for name, entry in FIELDS.items():
-        if entry.check is not None and (name in REQUIRED or raw.get(name) is not None):
+        needed = name in REQUIRED
+        if entry.check is None or not (needed or raw.get(name) is not None):
+            continue
+        if not (given.faults.found and raw.get(name) is None):
             with given.faults.caught():
                 checked[name] = entry.check(name, raw.get(name), context)
-            context = replace(
-                context,
-                observations=checked.get("observations"),
-                actions=checked.get("actions"),
-            )
+        if needed and name not in checked:
+            shape = (given.rows,) if name == "actions" else (given.rows, 1)
+            checked[name] = np.zeros(shape, dtype=np.int64 if name == "actions" else np.float64)
+        context = replace(
+            context, observations=checked.get("observations"), actions=checked.get("actions")
+        )
     if raw.get("steps") is None and given.order is not None:
         with given.faults.caught():
             checked["steps"] = validation.order_array("steps", given.order)
-    if not set(REQUIRED) <= set(checked):
-        given.faults.require_none()
     rows = len(checked["observations"])
     for name, array in checked.items():
         if FIELDS[name].kind is Kind.ROW:

@@ -288,6 +288,7 @@ def _given(source: Source, code: Coded, wishes: Wishes, faults: Faults) -> Given
         # Several columns were copied into a matrix; one may be the caller's own array.
         owned=len(roles.columns["observation"]) > 1 and "observations" in fields,
         faults=faults,
+        rows=columns.rows,
     )
 
 
