@@ -103,7 +103,10 @@ POLICY = Option("policy", POLICY_HELP, metavar="P", required=True)
 POLICY_SETTINGS = (
     Option("policy_input", "name of the ONNX input", metavar="NAME"),
     Option(
-        "policy_output", "what the ONNX outputs are, such as logits=output_0", metavar="ROLE=NAME"
+        "policy_output",
+        "what the ONNX outputs are, such as logits=output_0; repeatable",
+        "list",
+        metavar="ROLE=NAME",
     ),
     Option("policy_timeout", "how long it may take in total", "value", seconds, "SECONDS"),
     Option(

@@ -100,7 +100,7 @@ def named_policy(text: str, data: Dataset, options: argparse.Namespace) -> Polic
     return load_policy(
         text,
         input=options.policy_input,
-        output=options.policy_output,
+        output=",".join(options.policy_output) or None,
         allow_code=options.allow_code,
         timeout=options.policy_timeout or TIMEOUT_SECONDS,
         memory=options.policy_memory or POLICY_MEMORY,

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from jaxtyping import Array, Float
 
 from fle.data import Dataset
+from fle.data.readers.coding import label_codes
 from fle.data.readers.reading import unnamed
 from fle.errors import DataError, FLEError, SettingsError
 from fle.files import plain_json
@@ -132,7 +133,8 @@ class Evaluation:
 
         A batch of observations and actions gives the equal mixture of their distributions. With a
         finite horizon, `step` (counting from 0) says when they occur. A frame or a mapping must
-        have the columns of the data, by name and in order.
+        have the columns of the data, by name and in order; categories may be given as they were
+        logged, and actions by their labels.
         """
         observations, actions = self._batch(observation, action)
         inputs = self.encoder.inputs(observations, actions)
@@ -189,7 +191,7 @@ class Evaluation:
         sizes = self.encoder.sizes
         logged = self.logged
         observation = unnamed("observation", observation, logged.observation_names)
-        action = unnamed("action", action, logged.action_names)
+        action = label_codes(unnamed("action", action, logged.action_names), logged.action_labels)
         observations = _rows_of(
             "observation", observation, sizes.observation, sizes.discrete_observations
         )
@@ -401,6 +403,7 @@ class LoggedData:
     complete: (episodes,), whether an episode's return is whole: it ended, or reached the horizon.
         The others lack what came after they were cut off.
     observation_names, action_names: of the columns, where the data has any.
+    action_labels: what the action codes are called, where the data says so.
     """
 
     rows: int
@@ -410,6 +413,7 @@ class LoggedData:
     complete: np.ndarray | None
     observation_names: tuple[str, ...] = ()
     action_names: tuple[str, ...] = ()
+    action_labels: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, data: Dataset, gamma: float, horizon: int | None) -> Self:
@@ -425,6 +429,7 @@ class LoggedData:
             complete,
             data.observation_names,
             data.action_names,
+            data.action_labels,
         )
 
 

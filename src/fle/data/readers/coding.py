@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -486,3 +487,42 @@ def refuse_other_order(source: Source, code: Coded) -> None:
                 " episode: the rows are in no order; sort them, or say which column orders them"
                 f" with step={name!r}"
             )
+
+
+def recoded(columns: Columns, names: Sequence[str]) -> Columns:
+    """Categories that are given as they were logged, as the features `ward=A` of these names."""
+    blocks: dict[str, Sequence[Array]] = {}
+    for name, given in columns.blocks.items():
+        features = [feature for feature in names if feature.startswith(f"{name}=")]
+        if name in names or not features:
+            blocks[name] = given
+            continue
+        values = columns.whole(name).astype(np.str_)
+        categories = [feature.removeprefix(f"{name}=") for feature in features]
+        unknown = ~np.isin(values, categories)
+        if unknown.any():
+            row = int(np.argmax(unknown))
+            raise DataError(
+                f"{name}: row {row} is {values[row]!r}; expected one of"
+                f" {', '.join(map(repr, categories))}"
+            )
+        blocks |= {
+            feature: [(values == category).astype(np.float64)]
+            for feature, category in zip(features, categories, strict=True)
+        }
+    return Columns(columns.parts, blocks)
+
+
+def label_codes(actions: Any, labels: Sequence[str]) -> Any:
+    """Codes for actions that are given by their labels; anything else comes back as it is."""
+    array = np.asarray(actions)
+    texts = array.dtype.kind in "UO" and all(isinstance(item, str) for item in array.flat)
+    if not labels or not texts:
+        return actions
+    unknown = [text for text in array.flat if text not in labels]
+    if unknown:
+        raise DataError(
+            f"action: expected one of {', '.join(map(repr, labels))}, got {unknown[0]!r}"
+        )
+    places = {label: code for code, label in enumerate(labels)}
+    return np.asarray([places[text] for text in array.flat]).reshape(array.shape)

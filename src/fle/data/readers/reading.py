@@ -15,7 +15,14 @@ from fle.data.passes import Array, require_memory
 from fle.data.readers.arrays import hdf5_source, mapping_source, npz_source
 from fle.data.readers.arrow_tables import arrow_source, csv_source, frame_source, parquet_source
 from fle.data.readers.cache import is_cache, read_cache
-from fle.data.readers.coding import Coded, Wishes, coded, refuse_other_order, row_order
+from fle.data.readers.coding import (
+    Coded,
+    Wishes,
+    coded,
+    recoded,
+    refuse_other_order,
+    row_order,
+)
 from fle.data.readers.columns import (
     Columns,
     Source,
@@ -149,10 +156,11 @@ def unnamed(what: str, given: Any, names: Sequence[str]) -> Any:
         table = mapping_source({name: np.atleast_1d(value) for name, value in given.items()})
     if table is None:
         return given
-    require_same_names(what, names, table.names)
     columns = table.load(table.names)
     refuse_nulls(columns, table.names)
-    return matrix(columns, table.names, np.float64)
+    columns = recoded(columns, names)
+    require_same_names(what, names, tuple(columns.blocks))
+    return matrix(columns, tuple(columns.blocks), np.float64)
 
 
 def read_mapped(source: Any, mapped: Mapping[str, Any], wishes: Wishes, faults: Faults) -> Dataset:
