@@ -14,11 +14,12 @@ from fle.data.passes import Array
 from fle.data.schema import ROW_FIELDS, Record, fingerprint
 from fle.data.validation import numeric_array, require_rows, weight_array
 from fle.errors import DataError, FLEWarning, SettingsError
+from fle.notebook import Tabular, html_lines
 
 
 @final
 @dataclass(frozen=True, init=False, eq=False, repr=False)
-class Dataset(Record):
+class Dataset(Record, Tabular):
     """Logged transitions, one row each, as read-only NumPy arrays.
 
     >>> data = Dataset(observations=[[0.0], [1.0]], actions=[0, 1], rewards=[1.0, 2.0],
@@ -286,6 +287,27 @@ class Dataset(Record):
         lines += [f"note: {note}" for note in self.notes]
         lines += [f"warning: {warning}" for warning in self.warnings]
         return "\n".join(lines)
+
+    def columns(self) -> dict[str, Array]:
+        """The rows as they are used: actions by their labels, features and rewards by name."""
+        table: dict[str, Array] = {}
+        if self.episodes is not None:
+            table["episode"] = self.episodes
+        for role, values in (("observation", self.observations), ("action", self.actions)):
+            if values.ndim == 1:
+                labels = np.asarray(self.action_labels) if role == "action" else ()
+                table[role] = labels[values] if len(labels) else values
+                continue
+            names = getattr(self, f"{role}_names") or range(values.shape[1])
+            table |= {f"{role}.{name}": values[:, i] for i, name in enumerate(names)}
+        alone = self.reward_names == ("reward",)
+        for name, values in zip(self.reward_names, self.rewards.T, strict=True):
+            table["reward" if alone else f"reward.{name}"] = values
+        return table | {"terminated": self.terminations, "truncated": self.truncations}
+
+    def _repr_html_(self) -> str:
+        lines = [line.partition(": ")[::2] for line in self.summary().splitlines()]
+        return html_lines("Logged data", lines)
 
     def propensities_in_words(self) -> str:
         """What is logged about the policy that logged the data."""

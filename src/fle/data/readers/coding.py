@@ -503,7 +503,7 @@ def recoded(columns: Columns, names: Sequence[str]) -> Columns:
         if unknown.any():
             row = int(np.argmax(unknown))
             raise DataError(
-                f"{name}: row {row} is {values[row]!r}; expected one of"
+                f"{name}: row {row} is {str(values[row])!r}; expected one of"
                 f" {', '.join(map(repr, categories))}"
             )
         blocks |= {
@@ -519,7 +519,7 @@ def label_codes(actions: Any, labels: Sequence[str]) -> Any:
     texts = array.dtype.kind in "UO" and all(isinstance(item, str) for item in array.flat)
     if not labels or not texts:
         return actions
-    unknown = [text for text in array.flat if text not in labels]
+    unknown = [str(text) for text in array.flat if text not in labels]
     if unknown:
         raise DataError(
             f"action: expected one of {', '.join(map(repr, labels))}, got {unknown[0]!r}"

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -92,54 +93,25 @@ def read(
             Parquet or CSV shards; a Minari data set by id or folder; a pandas or polars frame, an
             Arrow table, or a mapping of arrays.
         observation, action, reward, next_observation: the columns, if they are not called so. One
-            name, several, a pattern such as `obs_*`, or a prefix. Numbered columns are put in the
-            order of their numbers, unless they are listed by full names, and next observations
-            are paired with observations by name. Several rewards make a vector return. An integer
-            column alone is a discrete observation or action. Text is coded: an observation
-            becomes one feature for each category, called `ward=A`; actions become codes, whose
-            labels are kept (`Dataset.action_labels`). For Minari, `observation` picks entries of
-            a Dict observation.
+            name, several, a pattern such as `obs_*`, or a prefix. Next observations are paired with
+            observations by name. Several rewards make a vector return. An integer column alone is a
+            discrete observation or action. Text is coded: an observation as a feature for each
+            category, `ward=A`; actions as codes with labels (`Dataset.action_labels`).
         episode, step, terminated, truncated: one column each. `step` only puts the rows of an
-            episode in order: dates, or any numbers that increase. Where it counts rows, a gap is
+            episode in order: dates, or numbers that increase; where it counts rows, a gap is
             refused. If the problem depends on time, use `with_steps()` of the result.
-        weight: the column of row weights; none is looked for unless it is named here.
-        propensity: the column of the logged action's probability under the policy that logged it,
-            or its density if actions are continuous; or one column per action.
-            Default: `propensity`, or `propensity.*`.
-        probability: columns with a target policy's probabilities at each row's observation, one
-            column per action; or a mapping from names to such columns, for several policies.
-            Default: `probability.*`. See `Dataset.recorded_probabilities`.
-        number_of_actions: makes whole numbers discrete actions, and says how many there are.
-        action_labels: all actions in the order of their codes, those that were never logged
-            included. Default: the texts that occur, sorted.
-        category: observation columns of numbers that are categories, for one feature each.
-        missing: what to do about observations without a value. "refuse" names the first; in
-            "forward" the last known one of the episode stands for it; in "indicator" the median,
-            and a further feature, `lab missing`, says where. In both of the latter, an episode is
-            cut before a row without an action or a reward.
-        elapsed: "days", "hours", "minutes", "seconds" (or "number", if `step` is one) makes a
-            feature `elapsed`, the time since the row before in the episode; 0 in its first row.
+        weight, propensity: row weights, looked for only if named; the logged action's probability
+            under the policy that logged it, or density, or one column per action.
+        probability: a target policy's probabilities, a column per action (`probability.*`); or a
+            mapping from names to such columns. See `Dataset.recorded_probabilities`.
+        number_of_actions, action_labels: how many discrete actions there are, or all their names.
+        category: observation columns of numbers that are categories.
+        missing: of observations; "refuse", "forward" or "indicator" (docs/messy_logs.md).
+        elapsed: "days", "hours", "minutes", "seconds" or "number": adds the feature `elapsed`.
     """
-    mapped: dict[str, Any] = {
-        "observation": observation,
-        "action": action,
-        "reward": reward,
-        "episode": episode,
-        "step": step,
-        "terminated": terminated,
-        "truncated": truncated,
-        "next_observation": next_observation,
-        "weight": weight,
-        "propensity": propensity,
-        "probability": probability,
-    }
-    wishes = Wishes(
-        number_of_actions=number_of_actions,
-        action_labels=action_labels,
-        category=category,
-        missing=missing,
-        elapsed=elapsed,
-    )
+    given = locals()
+    mapped = {part: given[part] for part in (*WORDS, "probability") if part in given}
+    wishes = Wishes(**{field.name: given[field.name] for field in fields(Wishes)})
     data = read_mapped(source, mapped, wishes, Faults())
     # As seen from the line that called this.
     emit_warnings(data, stacklevel=2)
@@ -280,12 +252,12 @@ def _given(source: Source, code: Coded, wishes: Wishes, faults: Faults) -> Given
         if name not in parts and not WORDS[role].several and name not in ("steps", "episodes"):
             fill(name, partial(_single, columns, roles, role))
     recorded, order = parts.pop("recorded", None), parts.pop("order", None)
-    fields = {"initial_observations": initial, **parts.pop("observed", {}), **parts}
+    found = {"initial_observations": initial, **parts.pop("observed", {}), **parts}
     return Given(
-        fields=fields,
+        fields=found,
         order=order,
         number_of_actions=count,
-        reward_names=_reward_names(roles, fields["rewards"]) if "rewards" in fields else None,
+        reward_names=_reward_names(roles, found["rewards"]) if "rewards" in found else None,
         observation_names=_feature_names(columns, roles, "observation"),
         action_names=_feature_names(columns, roles, "action"),
         action_labels=code.labels,
@@ -294,7 +266,7 @@ def _given(source: Source, code: Coded, wishes: Wishes, faults: Faults) -> Given
         warnings=warnings,
         notes=(*code.notes, *_initial_notes(source, roles)),
         # Several columns were copied into a matrix; one may be the caller's own array.
-        owned=len(roles.columns["observation"]) > 1 and "observations" in fields,
+        owned=len(roles.columns["observation"]) > 1 and "observations" in found,
         faults=faults,
         rows=columns.rows,
     )
