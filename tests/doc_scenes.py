@@ -210,6 +210,7 @@ SCENES = {
     "docs/baselines.md": (data_and_policy,),
     "docs/gate.md": (data_and_policy,),
     "docs/intervals.md": (data_and_policy,),
+    "docs/notebook.md": (data_and_policy,),
     "docs/policies.md": (a_policy_with_odd_outputs,),
     "docs/report.md": (data_and_policy,),
     "docs/runs.md": (two_evaluations,),
