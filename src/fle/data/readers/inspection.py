@@ -83,7 +83,11 @@ def _roles(table: Source, mapped: Mapping[str, Any]) -> Mapping[str, tuple[str, 
     """Those that can be found, each for itself."""
     try:
         whole = find_roles(table.name, table.names, mapped, mapped["probability"], Faults())
-        return {**whole.columns, **whole.probabilities}
+        policies = {
+            name if name == "probability" else f"policy {name}": columns
+            for name, columns in whole.probabilities.items()
+        }
+        return {**whole.columns, **policies}
     except DataError:
         return _single_roles(table, mapped)
 
