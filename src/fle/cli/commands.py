@@ -17,7 +17,8 @@ from fle.cli.options import (
     weights,
     whole,
 )
-from fle.data.readers.coding import MISSING, UNITS
+from fle.data.readers.coding import MISSING
+from fle.data.readers.ordering import UNITS
 from fle.returns.measures import known_forms
 
 MODELS = ("auto", *models.names())

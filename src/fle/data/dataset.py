@@ -16,6 +16,9 @@ from fle.data.validation import numeric_array, require_rows, weight_array
 from fle.errors import DataError, FLEWarning, SettingsError
 from fle.notebook import Tabular, html_lines
 
+# Labels of actions that are shown in a line.
+MOST_LABELS = 10
+
 
 @final
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -324,7 +327,9 @@ class Dataset(Record, Tabular):
             observed = f"{self.observations.shape[1]} features ({self.observations.dtype})"
         else:
             observed = f"{self.number_of_observations} discrete states"
-        labels = f" ({', '.join(self.action_labels)})" if self.action_labels else ""
+        more = ", ..." if len(self.action_labels) > MOST_LABELS else ""
+        shown = ", ".join(self.action_labels[:MOST_LABELS]) + more
+        labels = f" ({shown})" if shown else ""
         acted = (
             f"{self.number_of_actions} discrete{labels}"
             if self.discrete_actions

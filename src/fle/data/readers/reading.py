@@ -16,14 +16,7 @@ from fle.data.passes import Array, require_memory
 from fle.data.readers.arrays import hdf5_source, mapping_source, npz_source
 from fle.data.readers.arrow_tables import arrow_source, csv_source, frame_source, parquet_source
 from fle.data.readers.cache import is_cache, read_cache
-from fle.data.readers.coding import (
-    Coded,
-    Wishes,
-    coded,
-    recoded,
-    refuse_other_order,
-    row_order,
-)
+from fle.data.readers.coding import Coded, Wishes, coded, recoded
 from fle.data.readers.columns import (
     Columns,
     Source,
@@ -44,6 +37,7 @@ from fle.data.readers.minari import (
     holds_episodes,
 )
 from fle.data.readers.names import Names, Roles, find_roles, reward_names
+from fle.data.readers.ordering import refuse_other_order, row_order
 from fle.data.schema import COLUMN_OF, WORDS
 from fle.data.validation import (
     episode_array,
@@ -209,7 +203,7 @@ def _read_table(
     columns = source.load(roles.all())
     code = coded(columns, roles, wishes, faults)
     with faults.caught():
-        refuse_other_order(source, code)
+        refuse_other_order(source, code.columns, code.roles)
     try:
         given = _given(source, code, wishes, faults)
         return restored(assemble(given))
