@@ -20,8 +20,9 @@ from onnx import TensorProto, helper, numpy_helper
 DRUGS = np.array(["none", "A", "B"])
 EFFECT, COST = np.array([0.0, 0.8, 1.2]), np.array([0.0, 0.1, 0.6])
 VISITS, ROBOT_STEPS, ITEMS = 4, 10, 50
-# How much the shop's policy looks at tastes.
-SHARPNESS = 0.4
+# How much an item suits a visitor is its quality and this much of their taste for it; the policy
+# shows items by what suits, sharpened.
+TASTE, SHARPNESS = 0.3, 0.6
 TRUTH_EPISODES = 10_000
 
 
@@ -141,9 +142,9 @@ def shop(folder: Path, visitors: int = 6_000) -> dict[str, float]:
     """One item is shown to each visitor: is it clicked, and for how many minutes is it watched?"""
     generator = np.random.default_rng(2)
     taste = generator.normal(0, 1, (visitors, 3))
-    items = generator.normal(0, 1, (3, ITEMS))
+    items, quality = TASTE * generator.normal(0, 1, (3, ITEMS)), generator.normal(0, 1, ITEMS)
     shown = generator.integers(0, ITEMS, visitors)
-    clicks, minutes = reactions(generator, taste, items, shown)
+    clicks, minutes = reactions(generator, (taste @ items + quality)[np.arange(visitors), shown])
     names = np.array([f"item-{number:02d}" for number in range(ITEMS)])
     table = pd.DataFrame(
         taste, columns=[f"observation.{name}" for name in ("news", "sport", "art")]
@@ -157,25 +158,29 @@ def shop(folder: Path, visitors: int = 6_000) -> dict[str, float]:
     order = generator.permutation(ITEMS)
     save_network(
         folder / "shop.onnx",
-        [helper.make_node("MatMul", ["obs", "w"], ["logits"])],
-        {"w": (SHARPNESS * items[:, order]).astype(np.float32)},
+        [
+            helper.make_node("MatMul", ["obs", "w"], ["product"]),
+            helper.make_node("Add", ["product", "b"], ["logits"]),
+        ],
+        {
+            "w": (SHARPNESS * items[:, order]).astype(np.float32),
+            "b": (SHARPNESS * quality[order]).astype(np.float32),
+        },
         {"logits": ITEMS},
         3,
         action_labels=names[order].tolist(),
         observation_names=["news", "sport", "art"],
     )
-    taste = generator.normal(0, 1, (5 * TRUTH_EPISODES, 3))
-    scores = SHARPNESS * taste @ items
-    chosen = (scores + generator.gumbel(size=scores.shape)).argmax(axis=1)
-    clicks, minutes = reactions(generator, taste, items, chosen)
+    suits = generator.normal(0, 1, (5 * TRUTH_EPISODES, 3)) @ items + quality
+    chosen = (SHARPNESS * suits + generator.gumbel(size=suits.shape)).argmax(axis=1)
+    clicks, minutes = reactions(generator, suits[np.arange(len(suits)), chosen])
     return {"click": float(clicks.mean()), "minutes": float(minutes.mean())}
 
 
-def reactions(generator, taste, items, shown):
+def reactions(generator, suits):
     """Clicks of 0 and 1, and minutes, which are 0 without a click."""
-    fit = (taste * items.T[shown]).sum(axis=1)
-    clicks = (generator.random(len(fit)) < 1 / (1 + np.exp(1 - fit))).astype(float)
-    return clicks, clicks * generator.gamma(2.0, 1.0, len(fit)) * (1 + np.maximum(fit, 0))
+    clicks = (generator.random(len(suits)) < 1 / (1 + np.exp(1 - suits))).astype(float)
+    return clicks, clicks * generator.gamma(2.0, 1.0, len(suits)) * (1 + np.maximum(suits, 0))
 
 
 def save_network(path, nodes, constants, outputs, width, **names):

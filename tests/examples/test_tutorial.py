@@ -60,8 +60,10 @@ def test_the_truth_is_what_the_script_simulates(folder):
     data = fle.read(table)
     policy = fle.load_policy(folder / "messy" / "shop.onnx")
     chances = fle.policies.tabulated(policy, data).initial.probabilities
-    items = np.random.default_rng(2)
-    items.normal(0, 1, (len(table), 3))
-    fit = np.asarray(data.observations) @ items.normal(0, 1, (3, 50))
-    clicks = (chances / (1 + np.exp(1 - fit))).sum(axis=1).mean()
+    # The draws of the script, in their order: tastes, what items are like, and their quality.
+    generator = np.random.default_rng(2)
+    taste = generator.normal(0, 1, (len(table), 3))
+    np.testing.assert_allclose(data.observations, taste)
+    suits = taste @ (0.3 * generator.normal(0, 1, (3, 50))) + generator.normal(0, 1, 50)
+    clicks = (chances / (1 + np.exp(1 - suits))).sum(axis=1).mean()
     assert abs(clicks - truth["shop"]["click"]) < 5 * 0.5 * np.sqrt(1 / 50_000 + 1 / 6_000)
