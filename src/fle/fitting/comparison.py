@@ -429,4 +429,7 @@ def _returns_from(
     encoder = evaluation.encoder
     offset = encoder.reward_centre * discounts
     drawn = np.concatenate(blocks)
-    return in_data_units(evaluation.fits[-1], drawn, encoder.reward_unit, offset)
+    lattice = None
+    if evaluation.model.any_shape:
+        lattice = encoder.lattice(evaluation.gamma, evaluation.horizon)
+    return in_data_units(evaluation.fits[-1], drawn, encoder.reward_unit, offset, lattice)

@@ -6,9 +6,9 @@ import os
 import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import version
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import equinox as eqx
 import jax
@@ -28,9 +28,9 @@ from fle.fitting.problem import Problem, sum_of_discounts
 from fle.fitting.replicates import Refits
 from fle.fitting.sampling import SAMPLE_BLOCK, draw_block, in_data_units
 from fle.manifests import Key, require_form
-from fle.models.law import Law
+from fle.models.law import Density, placed
 from fle.models.specs import ModelSpec
-from fle.models.support import Support
+from fle.models.support import Lattice
 from fle.notebook import Tabular, html_lines
 from fle.policies.answers import Coverage
 from fle.recipe import Resolved
@@ -227,7 +227,10 @@ class Evaluation(Tabular):
     ) -> ReturnDistribution:
         left = None if self.horizon is None else self.horizon - step
         offset = self.encoder.reward_centre * sum_of_discounts(self.gamma, left)
-        mixed = MixtureOverInputs(fitted, inputs, weights, self.encoder.reward_unit, offset)
+        # What has a fixed shape is left as it is: its mean would be moved.
+        lattice = self.encoder.lattice(self.gamma, left) if self.model.any_shape else None
+        unit = self.encoder.reward_unit
+        mixed = MixtureOverInputs(fitted, inputs, weights, unit, offset, lattice)
         density = mixed.log_density if fitted.law.has_density else None
         return ReturnDistribution(mixed.draw, density, self.return_names)
 
@@ -271,6 +274,7 @@ class MixtureOverInputs:
     weights: np.ndarray
     unit: np.ndarray
     offset: np.ndarray
+    lattice: Lattice | None
 
     def draw(self, generator: np.random.Generator, number: int) -> np.ndarray:
         """Draws of the return; the inputs are picked systematically, then shuffled."""
@@ -279,7 +283,8 @@ class MixtureOverInputs:
         for start in range(0, number, SAMPLE_BLOCK):
             index = picks[start : start + SAMPLE_BLOCK]
             blocks.append(draw_block(self.fitted, self.inputs[index], generator))
-        return in_data_units(self.fitted, np.concatenate(blocks), self.unit, self.offset)
+        drawn = np.concatenate(blocks)
+        return in_data_units(self.fitted, drawn, self.unit, self.offset, self.lattice)
 
     def log_density(self, returns: np.ndarray) -> np.ndarray:
         """Log density of each return, averaged over at most DENSITY_CONTEXTS inputs."""
@@ -297,42 +302,38 @@ class MixtureOverInputs:
         for start in range(0, len(scaled), DENSITY_BLOCK):
             block = scaled[start : start + DENSITY_BLOCK]
             padded = np.pad(block, ((0, DENSITY_BLOCK - len(block)), (0, 0)))
-            values = _log_density(
-                self.fitted.law,
-                self.fitted.support.standardised(*self.fitted.frame),
-                jnp.asarray(inputs),
-                jnp.asarray(log_weights),
-                jnp.asarray(padded),
-            )
+            values = _log_density(self.fitted, placed(inputs), placed(log_weights), placed(padded))
             blocks.append(np.asarray(values, np.float64)[: len(block)])
         return np.concatenate(blocks) - unit
 
 
 @eqx.filter_jit
 def _log_density(
-    law: Law,
-    support: Support,
+    fitted: Fitted,
     inputs: Float[Array, "k inputs"],
     log_weights: Float[Array, " k"],
     returns: Float[Array, "n d"],
 ) -> Float[Array, " n"]:
     """Of returns inside their limits, with what is reflected there; atoms stay narrow peaks."""
-    limits = jnp.stack([support.low, support.high])
+    law, dim = cast(Density, fitted.law), returns.shape[1]
+    support = fitted.support.standardised(*fitted.frame)
+    limits = jnp.concatenate([support.low, support.high])
+    known, coordinates = jnp.isfinite(limits), jnp.tile(jnp.eye(dim), (2, 1))
 
     def at(z: Float[Array, " d"]) -> Float[Array, ""]:
         logs = jax.vmap(lambda x: law.log_prob(x, z))(inputs)
         return jax.nn.logsumexp(logs + log_weights)
 
-    def one(z: Float[Array, " d"]) -> Float[Array, ""]:
-        total = at(z)
-        for i in range(z.size):
-            for limit in limits[:, i]:
-                image = z.at[i].set(jnp.where(jnp.isfinite(limit), 2 * limit - z[i], 0.0))
-                total = jnp.logaddexp(total, jnp.where(jnp.isfinite(limit), at(image), -jnp.inf))
-        inside = jnp.all((z >= support.low - EDGE) & (z <= support.high + EDGE))
-        return jnp.where(inside, total, -jnp.inf)
+    def image(limit: Float[Array, ""], coordinate: Float[Array, " d"]) -> Float[Array, "n d"]:
+        return returns + 2 * coordinate * (limit - returns)
 
-    return jax.vmap(one)(returns.astype(jnp.float32))
+    # The returns themselves and their image at every limit, one after another to save memory.
+    images = jax.vmap(image)(jnp.where(known, limits, 0), coordinates)
+    logs = jax.lax.map(jax.vmap(at), jnp.concatenate([returns[None], images]))
+    seen = jnp.concatenate([jnp.array([True]), known])
+    total = jax.nn.logsumexp(jnp.where(seen[:, None], logs, -jnp.inf), axis=0)
+    inside = (returns >= support.low - EDGE) & (returns <= support.high + EDGE)
+    return jnp.where(inside.all(axis=1), total, -jnp.inf)
 
 
 def _systematic(weights: np.ndarray, number: int, generator: np.random.Generator) -> np.ndarray:
@@ -432,10 +433,16 @@ def require_format(plain: dict[str, Any], source: str) -> None:
         )
 
 
+@cache
+def _installed() -> dict[str, str]:
+    """Versions of the packages; they are looked up in files."""
+    return {name: version(name) for name in PACKAGES}
+
+
 def current_versions() -> dict[str, str]:
     """Versions of the packages a result depends on, and the machine."""
     return {
-        **{name: version(name) for name in PACKAGES},
+        **_installed(),
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()} {jax.default_backend()}",
     }

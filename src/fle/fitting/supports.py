@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-import jax.numpy as jnp
 import numpy as np
 
+from fle.models.law import placed
 from fle.models.support import MOST_ATOMS, Support
 
 # Targets that must share a value, up to float32's digits, for it to be an atom.
@@ -44,23 +44,22 @@ def _least(rewards: np.ndarray) -> np.ndarray:
 
 def anywhere(dim: int) -> Support:
     """No limits and no atoms."""
-    low = jnp.full(dim, -jnp.inf, jnp.float32)
-    atoms = jnp.full((dim, MOST_ATOMS), jnp.inf, jnp.float32)
-    return Support(low, -low, atoms, jnp.zeros_like(atoms))
+    limits, atoms = np.full(dim, np.inf), np.full((dim, MOST_ATOMS), np.inf)
+    return Support(*map(placed, (-limits, limits, atoms, np.zeros_like(atoms))))
 
 
 def support_of(targets: np.ndarray, limits: Sequence[np.ndarray]) -> Support:
     """The support of a fit to these targets (n, d), in the same units."""
     found = [atoms_of(column) for column in targets.T]
-    low, high = (jnp.asarray(limit, jnp.float32) for limit in limits)
-    atoms, bands = (jnp.asarray(np.stack(part), jnp.float32) for part in zip(*found, strict=True))
-    return Support(low, high, atoms, bands)
+    atoms, bands = (np.stack(part) for part in zip(*found, strict=True))
+    return Support(*map(placed, (*limits, atoms, bands)))
 
 
 def atoms_of(targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Values that at least LEAST_TIES of the targets (n,) share, and the band around each.
 
-    The band ends where other targets begin, halfway to the next atom, or at a share of the scale.
+    The band ends where other targets begin, halfway to the next atom, or, where there are any
+    others, at a share of the scale.
     """
     atoms, bands = np.full(MOST_ATOMS, np.inf), np.zeros(MOST_ATOMS)
     values, size = np.sort(targets), float(np.abs(targets).max())
@@ -85,7 +84,8 @@ def atoms_of(targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     found = middles[chosen]
     gaps = np.diff(found) / 2
     room = np.minimum(np.append(gaps, np.inf), np.insert(gaps, 0, np.inf))
-    room = np.minimum(room, WIDEST * scale)
+    if others.size or chosen.size == 1:
+        room = np.minimum(room, WIDEST * scale)
     for place, (value, count) in enumerate(zip(found, counts[chosen], strict=True)):
         distances = np.sort(np.abs(others - value))
         allowed = int(OTHERS * count)
