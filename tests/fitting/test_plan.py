@@ -30,6 +30,7 @@ CHANGES = {
     "component_prior": 0.9,
     "beta": 0.125,
     "scale_floor": 0.2,
+    "objective": "energy",
 }
 
 
