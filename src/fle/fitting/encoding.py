@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Shaped
 from fle.data import Dataset
 from fle.data.passes import centre_and_scale
 from fle.fitting.following import Lines, Trail
-from fle.models.law import Law, Sizes
+from fle.models.law import Law, Sizes, placed
 from fle.models.objectives import Transition
 from fle.models.support import Lattice, Support, lattice_of
 from fle.policies import ActionTable
@@ -137,11 +137,11 @@ class Encoder:
     def rows(self, data: Dataset, table: ActionTable, trail: Trail) -> Rows:
         """All rows of the data with the target policy's next actions."""
         return Rows(
-            observations=jnp.asarray(self.observations(data.observations)),
-            actions=jnp.asarray(self.actions(data.actions)),
-            next_observations=jnp.asarray(self.observations(data.next_observations)),
-            next_actions=jnp.asarray(self.actions(table.actions)),
-            probabilities=jnp.asarray(trail.probabilities.astype(np.float32)),
+            observations=placed(self.observations(data.observations)),
+            actions=placed(self.actions(data.actions)),
+            next_observations=placed(self.observations(data.next_observations)),
+            next_actions=placed(self.actions(table.actions)),
+            probabilities=placed(trail.probabilities),
         )
 
     def inputs(self, observations: np.ndarray, actions: np.ndarray) -> np.ndarray:

@@ -42,6 +42,7 @@ from fle.fitting.supports import return_limits
 from fle.models.objectives import GradientObjective
 from fle.models.specs import ModelSpec, as_plain, family
 from fle.models.support import lattice_of
+from fle.notebook import Tabular, html_lines
 from fle.policies import ActionTable, Policy, TabulatedPolicy, settle, tabulated
 from fle.policies.answers import by_action
 from fle.recipe import ONE_FIT, Recipe, Resolved, resolve, usual
@@ -60,7 +61,7 @@ LARGE_OFFSET = 100.0
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class Plan(Tabular):
     """An evaluation before it is trained: all that is decided, and why.
 
     problem: which return. target: the policy, asked once, and how well the data covers it.
@@ -246,15 +247,13 @@ class Plan:
     def __repr__(self) -> str:
         return "\n".join(["Plan", *(f"  {name:<8}  {text}" for name, text in self.rows())])
 
-    def _repr_html_(self) -> str:
-        from html import escape
+    def columns(self) -> dict[str, list[str]]:
+        """The same as a table."""
+        names, texts = zip(*self.rows(), strict=True)
+        return {"name": list(names), "text": list(texts)}
 
-        cells = "".join(
-            f"<tr><th style='text-align:left;vertical-align:top'>{escape(name)}</th>"
-            f"<td style='text-align:left'>{escape(text)}</td></tr>"
-            for name, text in self.rows()
-        )
-        return f"<table><caption>Plan of an evaluation</caption>{cells}</table>"
+    def _repr_html_(self) -> str:
+        return html_lines("Plan of an evaluation", self.rows())
 
 
 def plan(

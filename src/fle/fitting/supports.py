@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-import jax.numpy as jnp
 import numpy as np
 
+from fle.models.law import placed
 from fle.models.support import MOST_ATOMS, Support
 
 # Targets that must share a value, up to float32's digits, for it to be an atom.
@@ -44,17 +44,15 @@ def _least(rewards: np.ndarray) -> np.ndarray:
 
 def anywhere(dim: int) -> Support:
     """No limits and no atoms."""
-    low = jnp.full(dim, -jnp.inf, jnp.float32)
-    atoms = jnp.full((dim, MOST_ATOMS), jnp.inf, jnp.float32)
-    return Support(low, -low, atoms, jnp.zeros_like(atoms))
+    limits, atoms = np.full(dim, np.inf), np.full((dim, MOST_ATOMS), np.inf)
+    return Support(*map(placed, (-limits, limits, atoms, np.zeros_like(atoms))))
 
 
 def support_of(targets: np.ndarray, limits: Sequence[np.ndarray]) -> Support:
     """The support of a fit to these targets (n, d), in the same units."""
     found = [atoms_of(column) for column in targets.T]
-    low, high = (jnp.asarray(limit, jnp.float32) for limit in limits)
-    atoms, bands = (jnp.asarray(np.stack(part), jnp.float32) for part in zip(*found, strict=True))
-    return Support(low, high, atoms, bands)
+    atoms, bands = (np.stack(part) for part in zip(*found, strict=True))
+    return Support(*map(placed, (*limits, atoms, bands)))
 
 
 def atoms_of(targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
