@@ -217,6 +217,8 @@ SCENES = {
     ),
     "docs/adding_a_model.md": (data_and_policy,),
     "docs/baselines.md": (data_and_policy,),
+    "docs/objectives.md": (data_and_policy,),
+    "docs/own_features.md": (data_and_policy,),
     "docs/gate.md": (data_and_policy,),
     "docs/intervals.md": (data_and_policy,),
     "docs/notebook.md": (data_and_policy,),

@@ -44,6 +44,7 @@ def absent(block):
     return sorted(name for name in wanted if importlib.util.find_spec(name) is None)
 
 
+@pytest.mark.second_opinions
 @pytest.mark.parametrize(("name", "scene"), RUNS, ids=[name for name, _ in RUNS])
 def test_code_runs(name, scene, tmp_path, monkeypatch):
     shorten(monkeypatch)

@@ -44,6 +44,7 @@ HANDED_ON = {
     ("fitting/comparison.py", "report"),
     ("fitting/evaluation.py", "report"),
     ("returns/distribution.py", "report"),
+    ("fitting/planning.py", "baselines"),
 }
 # May import anything below the command line.
 TOP = {"__init__", "paper", "cli", "__main__"}

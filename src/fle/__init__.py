@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fle.models.families.gaussian import Gaussian
     from fle.models.families.gmm import GMM
     from fle.models.families.histogram import Histogram
+    from fle.models.families.linear import Linear
     from fle.models.families.linear_quadratic import LinearQuadratic
     from fle.models.families.quantile import Quantile
     from fle.models.families.reward_mixture import RewardMixture
@@ -49,6 +50,7 @@ _HOMES = {
     "fle.models.families.gaussian": ("Gaussian",),
     "fle.models.families.gmm": ("GMM",),
     "fle.models.families.histogram": ("Histogram",),
+    "fle.models.families.linear": ("Linear",),
     "fle.models.families.linear_quadratic": ("LinearQuadratic",),
     "fle.models.families.quantile": ("Quantile",),
     "fle.models.families.reward_mixture": ("RewardMixture",),
@@ -75,6 +77,7 @@ __all__ = [
     "Gaussian",
     "Histogram",
     "Interval",
+    "Linear",
     "LinearQuadratic",
     "Plan",
     "Quantile",

@@ -76,6 +76,9 @@ class Recipe:
     beta: how far gradients by means are evened out between narrow and wide components of a mixture;
         0 follows the plain likelihood. Seitzer et al. (2022).
     scale_floor: least standard deviation of a component, as a share of the return scale.
+    objective: "own" fits a model as it is meant to be, most by maximum likelihood; "energy" fits it
+        by the energy distance between its draws and the targets (`GMM`, `Gaussian`, `Flow`,
+        `Quantile`).
 
     Example: `fle.evaluate(data, policy, gamma=0.9, recipe=fle.Recipe(weight_decay=0.3))`.
     """
@@ -96,6 +99,7 @@ class Recipe:
     component_prior: float | None = None
     beta: float | None = None
     scale_floor: float | None = None
+    objective: Literal["own", "energy"] | None = None
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "draws"):
@@ -113,6 +117,7 @@ class Recipe:
             self._require(name, "at least 0 and finite", lambda v: 0 <= v < math.inf)
         schedules = ("stage", "fit", "constant")
         self._require("schedule", '"stage", "fit" or "constant"', lambda v: v in schedules)
+        self._require("objective", '"own" or "energy"', lambda v: v in ("own", "energy"))
         self._require("start", '"previous" or "fresh"', lambda v: v in ("previous", "fresh"))
         for name in ("trend", "occupancy"):
             self._require(name, "True or False", lambda v: isinstance(v, bool | np.bool_))
@@ -168,6 +173,7 @@ class Resolved:
     component_prior: float
     beta: float
     scale_floor: float
+    objective: Literal["own", "energy"] = "own"
 
     def frame_is_settled(self, stage: int, stages: int) -> bool:
         """Whether the frame stays as it is: once the learning rate has fallen, a model could no

@@ -246,6 +246,7 @@ class Case:
     density: bool = True
     bounded: bool = False
     quadrature: int = 40_000
+    objective: Literal["own", "energy"] = "own"
 
 
 def _always(spec: Any) -> Callable[[float, float], Any]:
@@ -272,8 +273,17 @@ CASES = {
     "reward-mixture": Case(_known_laws, world=SparseTabular()),
     # It has one peak, so it is tried where rewards have one.
     "laplace": Case(_always(load_example().Laplace(hidden=SMALL)), world=Linear(), knows="mean"),
+    "gaussian-energy": Case(
+        _always(fle.Gaussian(hidden=SMALL)), knows="moments", objective="energy", world=Linear()
+    ),
+    "linear": Case(_always(fle.Linear(lambda x, a: _products(x, a))), world=Linear()),
     "linear-quadratic": Case(lambda c, b: fle.LinearQuadratic(c * LINEAR_STD), world=Linear()),
 }
+
+
+def _products(x: np.ndarray, a: np.ndarray) -> np.ndarray:
+    z = np.concatenate([x[:, 1:], a], axis=1)
+    return np.stack([z[:, 0], z[:, 1], z[:, 0] ** 2, z[:, 0] * z[:, 1], z[:, 1] ** 2], axis=1)
 
 
 def _with_one(x: np.ndarray) -> np.ndarray:

@@ -30,17 +30,20 @@ def reward_problem(name, scale=1.0, shift=0.0, order_seed=None):
 
 @cache
 def reward_fit(name, scale=1.0, shift=0.0, order_seed=None):
-    return fit(reward_problem(name, scale, shift, order_seed), CASES[name].spec(scale, shift))
+    problem = reward_problem(name, scale, shift, order_seed)
+    return fit(problem, CASES[name].spec(scale, shift), CASES[name].objective)
 
 
-def fit(problem, spec):
+def fit(problem, spec, objective="own"):
     """With half the default batch, and the lightest weight decay instead of a chosen one.
 
     Rewards alone are a discounted problem with gamma = 0, and are trained like a finite horizon:
     each model is compiled once for both.
     """
     default = usual(repeats=1, rows=ROWS, coordinates=2, tuning=spec.usual_tuning)
-    recipe = fle.Recipe(weight_decay=WEIGHT_DECAYS[0], batch_size=default.batch_size // 2)
+    recipe = fle.Recipe(
+        weight_decay=WEIGHT_DECAYS[0], batch_size=default.batch_size // 2, objective=objective
+    )
     time = {"gamma": 0.0} if problem.horizon is None else {"horizon": problem.horizon}
     return fle.evaluate(problem.data, problem.policy, model=spec, recipe=recipe, **time)
 
@@ -158,7 +161,8 @@ KNOWN_NOISE = {"reward-mixture": MIXTURE_STD, "linear-quadratic": 2 * LINEAR_STD
 def test_deterministic_chain_gives_a_point_mass(name):
     # Each stage starts from a model that has narrowed to points in another frame.
     problem = CASES[name].world.chain()
-    result, spread = fit(problem, CASES[name].spec(1.0, 0.0)), problem.returns.std()
+    case, spread = CASES[name], problem.returns.std()
+    result = fit(problem, case.spec(1.0, 0.0), case.objective)
     for observation, action, mean in problem.queries:
         law = result.at(observation, action)
         # Measured over seeds: up to 0.05 for the mixture, whose last 1% of stray weight goes
@@ -177,7 +181,7 @@ def test_deterministic_chain_gives_a_point_mass(name):
 def test_on_policy_data_agree_with_the_observed_returns(name):
     problem, case = CASES[name].world.episodes(), CASES[name]
     observed, std = problem.returns, problem.returns.std()
-    samples = fit(problem, case.spec(1.0, 0.0)).returns.samples[:, 0]
+    samples = fit(problem, case.spec(1.0, 0.0), case.objective).returns.samples[:, 0]
     # Both use the same episodes, so five standard errors (false alarm 6e-7) leave room for the fit.
     error = 5 * std / np.sqrt(len(observed))
     assert abs(samples.mean() - observed.mean()) < error

@@ -10,6 +10,9 @@ def chosen_model(model, data, gamma=1.0, horizon=1):
     return _chosen_model(model, data, Question(gamma, horizon, "all", None))
 
 
+NEEDY = ("linear", "linear-quadratic", "reward-mixture")
+
+
 def data(rows, rewards):
     generator = np.random.default_rng(0)
     return bandit(generator.normal(size=(rows, rewards)))
@@ -30,16 +33,14 @@ def test_auto_goes_by_dimension_and_rows(rows, rewards, expected, reason):
     assert reason in note
 
 
-@pytest.mark.parametrize(
-    "name", [n for n in fle.models.names() if n not in ("linear-quadratic", "reward-mixture")]
-)
+@pytest.mark.parametrize("name", [n for n in fle.models.names() if n not in NEEDY])
 def test_each_name_gives_its_model(name):
     chosen, notes = chosen_model(name, data(10, 1))
     assert chosen.name == name
     assert not notes
 
 
-@pytest.mark.parametrize("name", ["linear-quadratic", "reward-mixture"])
+@pytest.mark.parametrize("name", NEEDY)
 def test_a_model_that_needs_hyperparameters_says_so(name):
     with pytest.raises(fle.FLEError, match="needs hyperparameters"):
         chosen_model(name, data(10, 1))

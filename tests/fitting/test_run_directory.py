@@ -130,7 +130,9 @@ def test_save_and_load_without_a_run(tmp_path, finished):
     assert evaluate(out=tmp_path / "saved").records[0].seconds == result.records[0].seconds
 
 
-SPECS = {name: fle.models.family(name) for name in fle.models.names() if name != "reward-mixture"}
+# Two have hyperparameters that no file can hold: laws, and a function.
+UNWRITTEN = ("reward-mixture", "linear")
+SPECS = {name: fle.models.family(name) for name in fle.models.names() if name not in UNWRITTEN}
 
 
 @pytest.mark.parametrize("name", SPECS)

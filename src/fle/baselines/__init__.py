@@ -6,7 +6,7 @@ fle.baselines.weighted_importance_sampling(plan).returns.cvar(0.1)
 
 from fle.baselines.correction import direct_method, doubly_robust
 from fle.baselines.critics import Critics
-from fle.baselines.estimates import Estimate, Figure
+from fle.baselines.estimates import Estimate
 from fle.baselines.fitted_q import fitted_q_evaluation
 from fle.baselines.importance import (
     importance_sampling,
@@ -15,7 +15,9 @@ from fle.baselines.importance import (
     weighted_per_decision_importance_sampling,
 )
 from fle.baselines.logged_episodes import WeightedEpisodes
+from fle.baselines.second_opinions import second_opinions_of
 from fle.baselines.stitched_rows import stitching
+from fle.returns.opinions import Figure
 
 __all__ = [
     "Critics",
@@ -27,6 +29,7 @@ __all__ = [
     "fitted_q_evaluation",
     "importance_sampling",
     "per_decision_importance_sampling",
+    "second_opinions_of",
     "stitching",
     "weighted_importance_sampling",
     "weighted_per_decision_importance_sampling",

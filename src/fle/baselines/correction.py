@@ -154,8 +154,8 @@ def _at_start(
 ) -> FloatArray:
     """(n, draws, d) Returns of the policy from the start of each episode."""
     plan = episodes.plan
-    actions = drawn_actions(plan.target.initial, episodes.starts, draws, generator)
-    observations = plan.data.require_initial_observations()[episodes.starts]
+    actions = drawn_actions(episodes.opening, np.arange(len(firsts)), draws, generator)
+    observations = plan.data.observations[firsts]
     return critics.draw(
         np.repeat(firsts, draws),
         np.repeat(observations, draws, axis=0),

@@ -11,7 +11,6 @@ with its standard error over episodes.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import isotonic_regression
@@ -20,14 +19,8 @@ from scipy.stats import norm
 from fle.baselines.logged_episodes import FloatArray, IntArray, StepWeights
 from fle.errors import ModelError
 from fle.returns import ReturnDistribution
+from fle.returns.opinions import Figure
 from fle.returns.risk import LEVEL
-
-
-class Figure(NamedTuple):
-    """A number and its standard error; None where that is not known."""
-
-    value: float
-    standard_error: float | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,6 +139,13 @@ class Estimate:
     def mean(self, coordinate: int = 0) -> Figure:
         """E[Z]."""
         return self.atoms.figure(self.atoms.values[:, coordinate])
+
+    def std(self, coordinate: int = 0) -> Figure:
+        """The square root of E[(Z - E Z)²]; zero where the estimate of that is negative."""
+        away = self.atoms.values[:, coordinate] - self.mean(coordinate).value
+        value, error = self.atoms.figure(away**2)
+        found = float(np.sqrt(max(value, 0.0)))
+        return Figure(found, None if error is None or found == 0 else error / (2 * found))
 
     def cdf(self, threshold: float, coordinate: int = 0) -> Figure:
         """P(Z <= threshold)."""

@@ -14,7 +14,6 @@ from fle.fitting.behaviour import LOGGED, LoggingPolicy, logging_policy
 from fle.fitting.following import linked_rows
 from fle.fitting.planning import Plan
 from fle.policies import ActionTable
-from fle.policies.row_policies import first_rows_of
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -88,7 +87,8 @@ class WeightedEpisodes:
     """Whole logged episodes, cut at the horizon, each row with its product of ratios pi/mu.
 
     plan: data, policy and problem. rows: (R,) of the data. weights: the products.
-    starts: (n,) the initial observation of each episode. cut: (n,) whether its return goes on.
+    opening: what the policy does at the first row of each of the n episodes.
+    cut: (n,) whether the return of an episode goes on.
     before, after: (R, d) discounted rewards before each row, and with it.
     remarks: what is to be known about the weights.
     """
@@ -96,7 +96,7 @@ class WeightedEpisodes:
     plan: Plan
     rows: IntArray
     weights: StepWeights
-    starts: IntArray
+    opening: ActionTable
     cut: npt.NDArray[np.bool_]
     before: FloatArray
     after: FloatArray
@@ -110,11 +110,11 @@ class WeightedEpisodes:
         """
         data, horizon = plan.data, plan.problem.horizon
         episodes = _whole_episodes(data)
-        starts, source = _start_of_episodes(data, episodes), ""
+        table, source = _opening_table(plan, episodes), ""
         opening = np.flatnonzero(starts_episode(episodes))
         ratios = np.ones(len(data))
         if plan.target.coverage is not None:
-            target = _target_probabilities(plan, opening, starts)
+            target = _target_probabilities(plan, opening, table)
             logged, source = _logged_probabilities(plan, logging)
             ratios = target / logged
         steps = position_in_episode(episodes)
@@ -133,12 +133,12 @@ class WeightedEpisodes:
         if horizon is not None:
             cut &= steps[rows][lasts] + 1 < horizon
         remarks = (source,) if source else ()
-        return cls(plan, rows, weights, starts, cut, after - paid, after, remarks)
+        return cls(plan, rows, weights, table, cut, after - paid, after, remarks)
 
     @property
     def number(self) -> int:
         """How many episodes there are."""
-        return len(self.starts)
+        return len(self.opening)
 
     @cached_property
     def lasts(self) -> IntArray:
@@ -162,16 +162,14 @@ def _whole_episodes(data: Dataset) -> IntArray:
     return data.episodes
 
 
-def _start_of_episodes(data: Dataset, episodes: IntArray) -> IntArray:
-    """(n,) The initial observation that each episode starts at."""
-    initial = data.require_initial_observations()
-    started = np.flatnonzero(first_rows_of(data, episodes, initial)[0] >= 0)
-    opening = np.flatnonzero(starts_episode(episodes))
-    if len(started) != len(opening):
+def _opening_table(plan: Plan, episodes: IntArray) -> ActionTable:
+    """What the policy does at the first row of each episode, if it is known at all others too."""
+    data, opening = plan.data, plan.target.opening
+    if opening is None:
         raise DataError(
-            f"importance weights need what the policy does at every first row, and the initial"
-            f" observations are those of {len(started)} of {len(opening)} episodes; leave"
-            " initial_observations out, so that they are the starts of the episodes"
+            "importance weights need what the policy does at every first row, and it is known at"
+            " initial observations that are not those of the episodes; leave initial_observations"
+            " out, so that they are the starts of the episodes, or give the policy as a function"
         )
     inner = np.flatnonzero(~starts_episode(episodes))
     broken = int(np.sum(~linked_rows(data)[inner - 1]))
@@ -180,10 +178,10 @@ def _start_of_episodes(data: Dataset, episodes: IntArray) -> IntArray:
             f"importance weights need what the policy does at every row, and {broken} rows do not"
             " start where the row before them led to"
         )
-    return started
+    return opening
 
 
-def _target_probabilities(plan: Plan, opening: IntArray, starts: IntArray) -> FloatArray:
+def _target_probabilities(plan: Plan, opening: IntArray, table: ActionTable) -> FloatArray:
     """(n,) Probability, or density, of the logged action under the target policy, at each row."""
     data, target = plan.data, plan.target
     if not data.discrete_actions and target.following.normal is None:
@@ -194,7 +192,7 @@ def _target_probabilities(plan: Plan, opening: IntArray, starts: IntArray) -> Fl
     result = np.empty(len(data))
     inner = np.delete(np.arange(len(data)), opening)
     result[inner] = _probability(target.following, inner - 1, data.actions[inner])
-    result[opening] = _probability(target.initial, starts, data.actions[opening])
+    result[opening] = _probability(table, np.arange(len(opening)), data.actions[opening])
     return result
 
 

@@ -24,7 +24,7 @@ FEW_DIMENSIONS = 4
 # Rows that are looked at for one that no episode has used.
 NEIGHBOURS = 16
 # Share of the rows that all episodes together may use, and the most episodes.
-USED_ROWS, MOST_EPISODES = 0.5, 1_000
+USED_ROWS, MOST_EPISODES = 0.5, 5_000
 # A discounted return is left where its discount is below this.
 NEGLIGIBLE = 0.01
 # In standard deviations: between codes that must agree, and between rows that are alike.

@@ -156,6 +156,13 @@ FIT = (
     ),
     Option("seed", "the same seed gives the same result", "value", whole(0), "N", default=0),
 )
+OPINIONS = (
+    Option(
+        "no_second_opinions",
+        "do not ask other estimators about the same return",
+        "switch",
+    ),
+)
 REPLICATES = Option(
     "replicates",
     "fits to resampled episodes that intervals are made from",
@@ -235,7 +242,7 @@ EVALUATE = Command(
         ("data", (DATA, *COLUMNS)),
         ("policy", (POLICY, *POLICY_SETTINGS)),
         ("problem", PROBLEM),
-        ("fit", (*FIT, *INTERVAL)),
+        ("fit", (*FIT, *INTERVAL, *OPINIONS)),
         (
             "output",
             (
@@ -282,7 +289,7 @@ COMPARE = Command(
             ),
         ),
         ("problem", PROBLEM),
-        ("fit", (*FIT, *INTERVAL)),
+        ("fit", (*FIT, *INTERVAL, *OPINIONS)),
         (
             "output",
             (
@@ -341,7 +348,7 @@ GATE = Command(
                 WEIGHTS,
             ),
         ),
-        ("fit", FIT),
+        ("fit", (*FIT, *OPINIONS)),
         ("output", (Option("junit", "a JUnit file", metavar="FILE"), MEMORY, JSON, CONFIG)),
     ),
 )
@@ -382,7 +389,7 @@ DEMO = Command(
                 Option("out", "run directory", metavar="RUN", default="demo"),
             ),
         ),
-        ("fit", (*FIT, *INTERVAL)),
+        ("fit", (*FIT, *INTERVAL, *OPINIONS)),
         ("output", (MEMORY, JSON, CONFIG)),
     ),
 )

@@ -12,7 +12,13 @@ from fle.cli.commands import EVALUATE
 from fle.cli.inputs import planned, read_data_to_fit
 from fle.cli.messages import DONE, NO_ESTIMATE, Messages, Outcome, one_line
 from fle.cli.run_files import Context, settings_kept, spoken_command, write_run_files
-from fle.cli.text_tables import data_words, labelled, returns_document, risk_table
+from fle.cli.text_tables import (
+    data_words,
+    labelled,
+    opinions_table,
+    returns_document,
+    risk_table,
+)
 from fle.returns import ReturnDistribution, distances_to_truth
 
 if TYPE_CHECKING:
@@ -95,6 +101,8 @@ def _shown(
         ("problem", f"{plan.problem.in_words()}; model {evaluation.model.name}"),
     ]
     lines = [*labelled(heading), "", *table, *distance_lines, ""]
+    if evaluation.second_opinions is not None:
+        lines += [*opinions_table(evaluation), ""]
     if evaluation.intervals is not None:
         lines.append(f"intervals: {evaluation.intervals.in_words()}")
     lines += [f"note: {note}" for note in evaluation.notes]

@@ -124,6 +124,7 @@ def planned(text: str, data: Dataset, options: argparse.Namespace) -> "Plan":
         action_draws=options.action_draws,
         seed=options.seed,
         interval=asked_interval(options),
+        second_opinions=not options.no_second_opinions,
     )
 
 

@@ -128,6 +128,38 @@ def returns_document(
         "returns": document["target policy"],
         "intervals": intervals_document(evaluation, measures, weights),
         "logged_returns": document["logged"],
+        "second_opinions": opinions_document(evaluation),
+    }
+
+
+def opinions_table(evaluation: "Evaluation") -> list[str]:
+    """What other estimators say, a line each; nothing where they were left out."""
+    opinions = evaluation.second_opinions
+    if opinions is None:
+        return []
+    first, *others = opinions.rows()
+    rows = [("second opinions", *first[1:]), *others]
+    table = aligned([row[:-1] for row in rows])
+    return [f"{line}  {row[-1]}".rstrip() for line, row in zip(table, rows, strict=True)]
+
+
+def opinions_document(evaluation: "Evaluation") -> dict[str, Any] | None:
+    """What other estimators say, and where they disagree beyond chance; None without any."""
+    opinions = evaluation.second_opinions
+    if opinions is None:
+        return None
+    return {
+        **opinions.as_plain(),
+        "disagreements": [
+            {
+                "estimator": found.opinion.estimator,
+                "coordinate": found.opinion.coordinate,
+                "measure": found.asked,
+                "standard_deviations": found.apart,
+                "standard_errors": found.errors,
+            }
+            for found in opinions.disagreements
+        ],
     }
 
 

@@ -298,6 +298,7 @@ def compare(
     action_draws: int = 16,
     seed: int = 0,
     interval: Interval | Mapping[str, Any] | float | None = None,
+    second_opinions: bool = True,
     anyway: bool = False,
     progress: Progress | None = None,
     out: Out = None,
@@ -332,6 +333,7 @@ def compare(
                 action_draws=action_draws,
                 seed=seed,
                 interval=interval,
+                second_opinions=second_opinions,
             )
     return Comparison.of(
         plans, weights=weights, anyway=anyway, progress=progress, out=out, resume=resume

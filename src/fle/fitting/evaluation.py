@@ -37,6 +37,7 @@ from fle.recipe import Resolved
 from fle.returns import ReturnDistribution
 from fle.returns.intervals import Estimate, Intervals, Replicates
 from fle.returns.measures import Measure
+from fle.returns.opinions import SecondOpinions
 
 DENSITY_CONTEXTS = 2_048
 # What float32 makes of a return at its limit, in units of the return scale.
@@ -60,6 +61,7 @@ class Evaluation(Tabular):
     coverage: how well the data shows what the policy does; None for the one that logged it.
     provenance: all settings, the seed, the versions, and fingerprints of data and policy.
     refits: fits to resampled episodes, where intervals were asked for.
+    second_opinions: what other estimators say of the same return; None where they were left out.
     """
 
     problem: Problem
@@ -77,6 +79,7 @@ class Evaluation(Tabular):
     coverage: Coverage | None
     provenance: "Provenance"
     refits: Refits | None = None
+    second_opinions: SecondOpinions | None = None
 
     @property
     def gamma(self) -> float:

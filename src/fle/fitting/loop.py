@@ -153,7 +153,7 @@ class Loop:
     @cached_property
     def objective(self) -> Objective:
         """How the law is fitted."""
-        objective = self.spec.objective(self.recipe)
+        objective = self.spec.fitted_by(self.recipe)
         if not self.several:
             return objective
         across = objective.measured_by.across_fits()

@@ -39,6 +39,7 @@ from fle.fitting.replicates import NoRefitKept, RefitKeeper, Resampling, replica
 from fle.fitting.runs import begin_run
 from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness
 from fle.fitting.supports import return_limits
+from fle.models.objectives import GradientObjective
 from fle.models.specs import ModelSpec, as_plain, family
 from fle.models.support import lattice_of
 from fle.notebook import Tabular, html_lines
@@ -68,6 +69,7 @@ class Plan(Tabular):
     stages: the rows and discount of each fit. data: the rows that are used.
     logging: the policy that logged the data, where the plan had a use for it.
     interval: which intervals the evaluation gets; None where none were asked for, or can be.
+    second_opinions: whether other estimators are asked too.
     notes, warnings: what was decided for the user, and what they should know.
     withheld: why no headline number can be given; None where it can.
     """
@@ -92,6 +94,7 @@ class Plan(Tabular):
     warnings: tuple[str, ...]
     logging: LoggingPolicy | None = None
     interval: Interval | None = None
+    second_opinions: bool = True
 
     @property
     def withheld(self) -> str | None:
@@ -185,7 +188,7 @@ class Plan(Tabular):
             reservations += unsettled(state.records)
         for remark in reservations:
             warnings.warn(remark, FLEWarning, stacklevel=2)
-        return Evaluation(
+        evaluation = Evaluation(
             problem=self.problem,
             model=self.model,
             recipe=self.recipe,
@@ -202,6 +205,7 @@ class Plan(Tabular):
             provenance=self.provenance,
             refits=refits,
         )
+        return with_second_opinions(self, evaluation) if self.second_opinions else evaluation
 
     def as_plain(self) -> dict[str, Any]:
         """The plan for machines: all that is decided, without the arrays."""
@@ -213,6 +217,7 @@ class Plan(Tabular):
             "stages": len(self.stages),
             "cost": self.cost._asdict(),
             "interval": None if self.interval is None else asdict(self.interval),
+            "second_opinions": self.second_opinions,
             "notes": list(self.notes),
             "warnings": list(self.warnings),
             "withheld": self.withheld,
@@ -264,14 +269,14 @@ def plan(
     action_draws: int = 16,
     seed: int = 0,
     interval: Interval | Mapping[str, Any] | float | None = None,
+    second_opinions: bool = True,
 ) -> Plan:
     """Resolve everything about an evaluation without training: what would be done, and why.
 
-    The policy is asked here, and nowhere else.
-
     Args:
         data: the logged transitions.
-        policy: the target policy, as any function from observations to probabilities or actions.
+        policy: the target policy, as any function from observations to probabilities or actions. It
+            is asked here, and nowhere else.
         gamma: discount factor. Without a horizon it must be below 1.
         horizon: number of steps of an episode; the return is then finite, and undiscounted unless
             gamma is given too.
@@ -290,6 +295,7 @@ def plan(
         interval: the level of intervals, such as 0.9, or `Interval(0.9, replicates=10)`; None gives
             none. They come from fits to resampled episodes: ten take up to four times as long as
             the evaluation itself.
+        second_opinions: whether other estimators are asked too; see `docs/baselines.md`.
 
     Example: `print(fle.plan(data, policy, gamma=0.99))`, then `.carry_out()`.
     """
@@ -302,10 +308,11 @@ def plan(
     spec, why = _chosen_model(model, used, question)
     decisions = _decide(used, question, target, spec, asked, notes + why)
     settings = decisions.as_plain() | {"action_draws": as_plain(action_draws)}
-    versions = current_versions()
-    provenance = Provenance(data.fingerprint, target.fingerprint, int(seed), settings, versions)
-    logged = LoggedData.of(data, gamma, horizon)
-    planned = _plan_of(decisions, target, logged, provenance, Interval.of(interval))
+    settings |= {} if second_opinions else {"second_opinions": False}
+    prints = data.fingerprint, target.fingerprint
+    provenance = Provenance(*prints, int(seed), settings, current_versions())
+    wanted = Interval.of(interval), bool(second_opinions)
+    planned = _plan_of(decisions, target, LoggedData.of(data, gamma, horizon), provenance, *wanted)
     for remark in planned.warnings[len(data.warnings) :]:
         warnings.warn(remark, FLEWarning, stacklevel=2)
     return planned
@@ -324,6 +331,7 @@ def evaluate(
     action_draws: int = 16,
     seed: int = 0,
     interval: Interval | Mapping[str, Any] | float | None = None,
+    second_opinions: bool = True,
     anyway: bool = False,
     progress: Progress | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -337,7 +345,7 @@ def evaluate(
     (x', a' ~ policy).
 
     Args:
-        data, policy, ..., interval: as of `fle.plan`, which this carries out.
+        data, policy, ..., second_opinions: as of `fle.plan`, which this carries out.
         anyway: give numbers although the data hardly covers the policy; else a `CoverageError`
             is raised.
         progress: told of every stage. Default: a bar on a terminal, nothing in a pipe.
@@ -361,8 +369,23 @@ def evaluate(
         action_draws=action_draws,
         seed=seed,
         interval=interval,
+        second_opinions=second_opinions,
     )
     return planned.carry_out(anyway=anyway, progress=progress, out=out, resume=resume)
+
+
+def with_second_opinions(planned: Plan, evaluation: Evaluation) -> Evaluation:
+    """An evaluation beside what other estimators say, with a warning where they disagree."""
+    from fle.baselines import second_opinions_of
+
+    opinions = second_opinions_of(planned, evaluation)
+    for remark in opinions.warnings:
+        warnings.warn(remark, FLEWarning, stacklevel=3)
+    return replace(
+        evaluation,
+        second_opinions=opinions,
+        warnings=(*evaluation.warnings, *opinions.warnings),
+    )
 
 
 class Question(NamedTuple):
@@ -436,7 +459,7 @@ def _reward_offset(data: Dataset, question: Question) -> np.ndarray:
 def _possible_trace(spec: ModelSpec, asked: Recipe, question: Question, notes: list[str]) -> float:
     """How readily targets follow the log, which not every model and use of rows can do."""
     trace = ONE_FIT.trace if asked.trace is None else asked.trace
-    objective = spec.objective(resolve(asked, ONE_FIT))
+    objective = spec.fitted_by(resolve(asked, ONE_FIT))
     several = question.horizon is not None and question.horizon > 1
     if question.rows == "split":
         reason = "rows of one stage would be seen by another"
@@ -495,11 +518,15 @@ def _plan_of(
     logged: LoggedData,
     provenance: Provenance,
     interval: Interval | None,
+    second_opinions: bool,
 ) -> Plan:
     problem, data, spec, recipe, encoder, table, trail, notes, logging = decisions
     remarks = data_remarks(data, encoder, problem.horizon, problem.rows)
     generator = Randomness(provenance.seed, Purpose.PLAN).generator
     stages = stages_of(problem, data, recipe, generator)
+    if not isinstance(spec.fitted_by(recipe), GradientObjective):
+        # What is solved at once has nothing to choose by rows that it does not see.
+        stages = tuple(stage.with_all_rows() for stage in stages)
     inputs, shares, starts = _initial_inputs(data, target, encoder)
     weights, why = _row_weights(data, target, problem, recipe)
     interval, provenance, remark = _possible_interval(interval, data, provenance)
@@ -525,6 +552,7 @@ def _plan_of(
         warnings=(*data.warnings, *target.remarks, *remarks),
         logging=logging,
         interval=interval,
+        second_opinions=second_opinions,
     )
 
 

@@ -1,7 +1,7 @@
 """Which return is meant, and which rows and discount each stage of the Bellman loop has."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -115,6 +115,10 @@ class Stage:
     rows: np.ndarray
     held_out: np.ndarray
     decays: tuple[float, ...] = ()
+
+    def with_all_rows(self) -> "Stage":
+        """Fitted to the held-out rows too."""
+        return replace(self, rows=np.union1d(self.rows, self.held_out))
 
 
 def stages_of(

@@ -34,6 +34,7 @@ from fle.models.law import Sizes
 from fle.models.specs import ModelSpec, family, names, spec_from_plain
 from fle.policies.answers import Coverage
 from fle.recipe import Recipe, Resolved
+from fle.returns.opinions import COMPARED, SecondOpinions
 
 RUN = "run.json"
 MODEL = "model.safetensors"
@@ -62,6 +63,7 @@ FORM: dict[str, Any] = {
         "action_labels": list[str],
     },
     "coverage": Coverage | None,
+    "second_opinions": SecondOpinions | None,
 }
 # What `replicates.safetensors` says beside its arrays.
 REFITS = {"run": str, "level": float, "resampled": str, "replicates": int}
@@ -184,6 +186,9 @@ def _facts(evaluation: Evaluation, run: str) -> dict[str, Any]:
         "coverage": None
         if evaluation.coverage is None
         else dataclasses.asdict(evaluation.coverage),
+        "second_opinions": None
+        if evaluation.second_opinions is None
+        else evaluation.second_opinions.as_plain(),
     }
 
 
@@ -223,6 +228,7 @@ def _evaluation(
         ),
         coverage=_coverage(facts["coverage"]),
         provenance=provenance,
+        second_opinions=_second_opinions(facts["second_opinions"], facts["return_names"], source),
     )
 
 
@@ -311,6 +317,20 @@ def _frozen(value: Any) -> Any:
 
 def _coverage(plain: dict[str, Any] | None) -> Coverage | None:
     return None if plain is None else Coverage(**{**plain, "warnings": tuple(plain["warnings"])})
+
+
+def _second_opinions(
+    plain: dict[str, Any] | None, names: list[str], source: str
+) -> SecondOpinions | None:
+    if plain is None:
+        return None
+    every = [*plain["own"], *plain["opinions"]]
+    known = all(
+        one["coordinate"] in names and set(one["figures"]) <= set(COMPARED) for one in every
+    )
+    if not known or any("std" not in one["figures"] for one in plain["own"]):
+        raise DamagedFileError(f"{source} is damaged: second opinions of another evaluation.")
+    return SecondOpinions.from_plain(plain)
 
 
 def _parquet(samples: np.ndarray, names: tuple[str, ...]) -> bytes:

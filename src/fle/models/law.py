@@ -13,6 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from fle.errors import ModelError
+
 # How far uniform numbers stay from 0 and 1, where quantile functions are infinite.
 TINY = 2.0**-24
 
@@ -65,8 +67,10 @@ class Law(eqx.Module):
 
     bounded: whether all its returns lie in [-1, 1], so that its frame must hold every target.
     has_density: whether it has `log_prob`.
+    smooth_draws: whether it can be fitted by its draws (see `weighted_draws`).
     """
 
+    smooth_draws: ClassVar[bool] = False
     bounded: ClassVar[bool] = False
     has_density: ClassVar[bool] = False
 
@@ -82,6 +86,22 @@ class Law(eqx.Module):
     @abstractmethod
     def draw(self, conditioned: Any, uniforms: Float[Array, " noise"]) -> Float[Array, " d"]:
         """One return: a deterministic function of `condition`'s answer and numbers in (0, 1)."""
+
+    def weighted_draws(
+        self, conditioned: Any, points: Float[Array, "points noise"]
+    ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
+        """Returns and weights that sum to one; weighted means have the whole gradient.
+
+        Where `draw` picks by weights, the gradient by these is lost in it: such a law has all that
+        could be picked here, each with its weight.
+        """
+        if not self.smooth_draws:
+            raise ModelError(
+                f'objective="energy": the draws of a {type(self).__name__} jump where its weights '
+                "change, and cannot be differentiated. Use GMM, Gaussian, Flow or Quantile."
+            )
+        returns = jax.vmap(lambda u: self.draw(conditioned, u))(points)
+        return returns, jnp.full(len(returns), 1 / len(returns))
 
     def sample(
         self, inputs: Float[Array, " inputs"], uniforms: Float[Array, " noise"]

@@ -332,6 +332,88 @@ class DrawnBefore(GradientObjective):
         return self.likelihood.loss(law, inputs, targets)
 
 
+class EnergyTargets(NamedTuple):
+    """Draws of a row's target, and uniform numbers for two sets of the law's own draws."""
+
+    returns: Float[Array, "draws d"]
+    first: Float[Array, " noise"]
+    second: Float[Array, " noise"]
+
+
+class EnergyDistance(GradientObjective):
+    """The energy distance to the targets, for any law that can be sampled.
+
+    With X, X' independent draws of the law and z a target r + discount * y, the loss
+
+        2 E|X - z| - E|X - X'|
+
+    is least where the law is that of z (Székely & Rizzo 2013), whatever its density, and whether it
+    has one. |.| is the Euclidean norm, so that vector returns need nothing else. X and X' come from
+    two lattices with shifts of their own: every pair of them is independent.
+
+    targets: how z is drawn.
+    points: of each lattice.
+    """
+
+    targets: Likelihood | DrawnBefore = Likelihood()
+    points: int = eqx.field(static=True, default=4)
+
+    def across_fits(self) -> "EnergyDistance":
+        """Targets that are drawn beforehand."""
+        return EnergyDistance(self.targets.across_fits(), self.points)
+
+    def prepare_noise_size(self, law: Law) -> int:
+        """As the targets say."""
+        return self.targets.prepare_noise_size(law)
+
+    def target_noise_size(self, law: Law) -> int:
+        """What the targets consume, and a shift for each of both lattices."""
+        return self.targets.target_noise_size(law) + 2 * law.noise_size
+
+    def prepare(self, law: Law, previous: Law, transition: Transition) -> Any:
+        """As the targets say."""
+        return self.targets.prepare(law, previous, transition)
+
+    def target(
+        self,
+        law: Law,
+        previous: Law,
+        prepared: Any,
+        uniforms: Float[Array, " noise"],
+        draws: int,
+        support: Support | None = None,
+    ) -> EnergyTargets:
+        """Draws of r + discount * y, and the shifts."""
+        size = self.targets.target_noise_size(law)
+        own, first, second = jnp.split(uniforms, [size, size + law.noise_size])
+        returns = self.targets.target(law, previous, prepared, own, draws, support)
+        return EnergyTargets(returns, first, second)
+
+    def loss(
+        self, law: Law, inputs: Float[Array, "rows inputs"], targets: EnergyTargets
+    ) -> Float[Array, ""]:
+        """The energy distance less E|z - z'|, averaged over rows."""
+
+        def one(x: Float[Array, " inputs"], target: EnergyTargets) -> Float[Array, ""]:
+            known = law.condition(x)
+            (some, weights), (others, other_weights) = (
+                law.weighted_draws(known, shifted_lattice(shift, self.points))
+                for shift in (target.first, target.second)
+            )
+            away = weights @ _distances(some, target.returns)
+            also_away = other_weights @ _distances(others, target.returns)
+            apart = weights @ _distances(some, others) @ other_weights
+            return jnp.mean(away + also_away) - apart
+
+        return jnp.mean(jax.vmap(one)(inputs, targets))
+
+
+def _distances(first: Float[Array, "n d"], second: Float[Array, "m d"]) -> Float[Array, "n m"]:
+    """Euclidean, with a gradient where two points meet."""
+    squares = jnp.sum((first[:, None] - second[None]) ** 2, axis=2)
+    return jnp.sqrt(squares + 1e-12)
+
+
 class ClosedForm(Objective):
     """A fit that is computed at once, in closed form or by a convex solve."""
 

@@ -80,6 +80,20 @@ class ModelSpec(ABC):
 
         return Likelihood()
 
+    def fitted_by(self, recipe: Resolved) -> "Objective":
+        """The objective that the recipe asks for: the model's own, or the energy distance."""
+        from fle.models.objectives import EnergyDistance, GradientObjective
+
+        own = self.objective(recipe)
+        if recipe.objective == "own":
+            return own
+        if not isinstance(own, GradientObjective):
+            raise SettingsError(
+                f"objective: {type(self).__name__} is fitted at once; expected a model that is "
+                "trained, such as GMM or Gaussian, for the energy distance."
+            )
+        return EnergyDistance()
+
     def frame(self, samples: np.ndarray) -> Moments:
         """Centre and scale of the returns, from drawn targets (n, d) of a stage."""
         return moments_frame(samples)

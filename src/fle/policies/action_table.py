@@ -74,6 +74,15 @@ class ActionTable:
         """From (n, m) or (n, m, k): m equally probable candidates a row."""
         return cls(actions, np.full(actions.shape[:2], 1 / actions.shape[1]), normal)
 
+    def at(self, rows: Array) -> "ActionTable":
+        """These rows of the table."""
+        normal = self.normal
+        return ActionTable(
+            self.actions[rows],
+            self.probabilities[rows],
+            None if normal is None else (normal[0][rows], normal[1][rows]),
+        )
+
     def log_densities(self, actions: Array) -> Array:
         """(n, m) of actions (n, m, k), where the policy is normal."""
         if self.normal is None:

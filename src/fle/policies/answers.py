@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from fle.data import Dataset
+from fle.data.episodes import starts_episode
 from fle.data.passes import centre_and_scale, require_memory
 from fle.errors import PolicyError, SettingsError
 from fle.policies.action_table import ActionSpace, ActionTable, Array
 from fle.policies.function_policies import BATCH_SIZE, Policy, Question, stated
-from fle.policies.row_policies import settle
+from fle.policies.row_policies import RowPolicy, Settled, first_rows_of, settle
 
 # Conventions, not theorems: where a reader is warned, and where no headline number is given.
 WARN_UNSEEN = 0.05
@@ -66,12 +67,14 @@ class TabulatedPolicy:
         initial: at the initial observations.
         coverage: None for the policy that logged the data, which covers itself.
         remarks: reservations: what the log did not say about the policy, then about coverage.
+        opening: at the first row of each episode; None where that cannot be known.
     """
 
     following: ActionTable
     initial: ActionTable
     coverage: Coverage | None
     remarks: tuple[str, ...]
+    opening: ActionTable | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -120,7 +123,26 @@ def tabulated(policy: Policy, data: Dataset, *, draws: int = 16, seed: int = 0) 
     following, initial = settled.tables(data, draws, seed)
     covered = None if settled.logged_the_data else coverage(data, following, initial)
     remarks = (*settled.remarks, *(() if covered is None else covered.warnings))
-    return TabulatedPolicy(following, initial, covered, remarks)
+    opening = _opening(settled, data, initial, draws, seed)
+    return TabulatedPolicy(following, initial, covered, remarks, opening)
+
+
+def _opening(
+    policy: Settled, data: Dataset, initial: ActionTable, draws: int, seed: int
+) -> ActionTable | None:
+    """At the first row of each episode: read off the initial observations, or asked."""
+    if data.episodes is None or not data.whole_episodes:
+        return None
+    rows = np.flatnonzero(starts_episode(data.episodes))
+    firsts, _ = first_rows_of(data, data.episodes, data.require_initial_observations())
+    started = np.flatnonzero(firsts >= 0)
+    if len(started) == len(rows):
+        return initial.at(started)
+    if isinstance(policy.policy, RowPolicy):
+        return None
+    generator = np.random.default_rng([seed, 3])
+    space = ActionSpace.of(data)
+    return policy.table(Question(data.observations[rows], space, draws, generator))
 
 
 def tabulate(

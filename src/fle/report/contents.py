@@ -17,6 +17,7 @@ from fle.report.style import NumberStyle
 from fle.returns import ReturnDistribution, TruthDistance, distances_to_truth
 from fle.returns.intervals import Interval as IntervalSettings
 from fle.returns.measures import RISK_LEVEL
+from fle.returns.opinions import SecondOpinions
 
 FloatArray = NDArray[np.float64]
 Interval = tuple[float, float]
@@ -96,6 +97,7 @@ class Contents:
     versions: Mapping[str, str]
     command: str
     interval_words: str | None = None
+    second_opinions: SecondOpinions | None = None
 
 
 def gather(
@@ -153,6 +155,7 @@ def gather(
         interval_words=None
         if evaluation.intervals is None
         else f"{evaluation.intervals.in_words()}.",
+        second_opinions=evaluation.second_opinions,
     )
 
 

@@ -81,6 +81,7 @@ def render(contents: Contents) -> str:
         "weighted": _weighted_view(contents),
         "pairs_left": _pairs_left(len(contents.coordinates), len(contents.joints)),
         "truth_sentence": wording.truth_sentence(contents) if contents.comparisons else "",
+        "opinions_sentence": wording.opinions_sentence(contents),
         "health": wording.health(contents),
         "loss_caption": wording.loss_caption(contents),
         "returns_caption": wording.returns_caption(contents),

@@ -174,6 +174,21 @@ def text_or_dash(style: NumberStyle, value: float | None) -> str:
     return "–" if value is None else style.text(value)
 
 
+def opinions_sentence(contents: Contents) -> str:
+    """How many other estimators could judge, and whether they agree."""
+    opinions = contents.second_opinions
+    if opinions is None:
+        return ""
+    seeing = sum(one.sees for one in opinions.opinions)
+    found = len(opinions.disagreements)
+    verdict = (
+        "None disagrees with the estimate beyond chance."
+        if found == 0
+        else f"{found} figures disagree with the estimate beyond chance; the warnings name them."
+    )
+    return f"{seeing} of {len(opinions.opinions)} opinions could judge the estimate. {verdict}"
+
+
 def outside_remarks(c: Coordinate) -> list[str]:
     """What lies beyond the ends of the charts, where it is worth saying."""
     return [

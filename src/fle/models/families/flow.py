@@ -73,6 +73,8 @@ class CouplingFlowLaw(Density):
     bijection: "AbstractBijection"
     return_dim: int = eqx.field(static=True)
 
+    smooth_draws: ClassVar[bool] = True
+
     @property
     def noise_size(self) -> int:
         """One number a coordinate."""

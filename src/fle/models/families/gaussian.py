@@ -33,6 +33,8 @@ class GaussianLaw(Density):
     fixed_std: float | None = eqx.field(static=True)
     scale_floor: float = eqx.field(static=True)
 
+    smooth_draws: ClassVar[bool] = True
+
     @property
     def noise_size(self) -> int:
         """One number a coordinate."""

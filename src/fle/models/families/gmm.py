@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -27,6 +29,8 @@ class GMMLaw(Density):
     return_dim: int = eqx.field(static=True)
     scale_floor: float = eqx.field(static=True)
 
+    smooth_draws: ClassVar[bool] = True
+
     @property
     def noise_size(self) -> int:
         """One number picks the component, d draw from it."""
@@ -43,6 +47,23 @@ class GMMLaw(Density):
     def draw(self, conditioned: Mixture, uniforms: Float[Array, " noise"]) -> Float[Array, " d"]:
         """From one of the components."""
         return conditioned.draw(uniforms)
+
+    def weighted_draws(
+        self, conditioned: Mixture, points: Float[Array, "points noise"]
+    ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
+        """Every component's draws, with its weight."""
+        weights = jnp.diff(conditioned.weights, prepend=0.0)
+        weights = weights / conditioned.weights[-1] / len(points)
+        each = (jnp.arange(self.components) + 0.5) / self.components
+        # The middle of a component's own share picks it, with weights that are all alike.
+        alike = conditioned._replace(weights=jnp.arange(1.0, self.components + 1))
+
+        def draws(level: Float[Array, ""]) -> Float[Array, "points d"]:
+            placed = points.at[:, 0].set(level)
+            return jax.vmap(alike.draw)(placed)
+
+        returns = jax.vmap(draws)(each).reshape(-1, self.return_dim)
+        return returns, jnp.repeat(weights, len(points))
 
     def log_prob(
         self, inputs: Float[Array, " inputs"], returns: Float[Array, " d"]

@@ -69,6 +69,8 @@ class QuantileLaw(Law):
     network: Network
     quantiles: int = eqx.field(static=True)
 
+    smooth_draws: ClassVar[bool] = True
+
     @property
     def noise_size(self) -> int:
         """One number picks the point."""

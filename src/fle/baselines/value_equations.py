@@ -1,0 +1,206 @@
+"""Least squares of what a value leads to: a fixed point, or one step after the other."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from scipy.linalg import lu_factor, lu_solve
+from scipy.sparse import eye_array, issparse
+from scipy.sparse.linalg import splu
+
+from fle.baselines.features import Matrix
+from fle.baselines.logged_episodes import FloatArray, IntArray
+
+# Of the mean square of the features: keeps what nothing is known about at zero.
+RIDGE = 1e-5
+
+
+class Solved(Protocol):
+    """Parameters (F, d) at the first step, and what they owe to each row."""
+
+    theta: FloatArray
+
+    def influence(self, source: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """On source @ theta: (k,) the weight of each row's error, and (k, d) that times the error.
+
+        source: (F,).
+        """
+
+    def drawn_errors(self) -> tuple[FloatArray, ...]:
+        """(rows, d) Of each step's rows, with a drawn next action; one step for a fixed point."""
+
+
+@dataclass(frozen=True, eq=False)
+class Equations:
+    """Rows of phi(x, a) theta = reward + after theta', solved by weighted least squares.
+
+    phi, after: (k, F), the latter with its discount (k,). drawn: as `after`, of one drawn action.
+    rewards: (rows, d) of each step's rows; one step for a fixed point.
+    weights, groups: (k,).
+    starts, drawn_starts: (m, F) of the initial observations, over actions and of a drawn one.
+    stages: rows of each step of a horizon, the first step first; None for a fixed point.
+    """
+
+    phi: Matrix
+    after: Matrix
+    drawn: Matrix
+    discounts: FloatArray
+    rewards: tuple[FloatArray, ...]
+    weights: FloatArray
+    groups: IntArray
+    starts: Matrix
+    drawn_starts: Matrix
+    stages: tuple[IntArray, ...] | None
+
+    @property
+    def start(self) -> FloatArray:
+        """(F,) The mean over initial observations."""
+        return np.asarray(self.starts.mean(axis=0)).ravel()
+
+    def columns(self, kept: IntArray) -> "Equations":
+        """In a smaller class."""
+        names = ("phi", "after", "drawn", "starts", "drawn_starts")
+        return replace(self, **{name: getattr(self, name)[:, kept] for name in names})
+
+    def of_squares(self, solved: Solved) -> "Equations":
+        """Those of the variance: squared errors, and the discount once more."""
+        return replace(
+            self,
+            rewards=tuple(error**2 for error in solved.drawn_errors()),
+            after=scaled(self.after, self.discounts),
+        )
+
+    def solved(self, weights: FloatArray) -> Solved:
+        """With these weights of the rows."""
+        return (FixedPoint if self.stages is None else Backward)(self, weights)
+
+    def mean(self, weights: FloatArray) -> FloatArray:
+        """(d,) Over the initial observations."""
+        return self.start @ self.solved(weights).theta
+
+
+class FixedPoint:
+    """One theta on both sides."""
+
+    def __init__(self, equations: Equations, weights: FloatArray):
+        self._equations, self._weights = equations, weights
+        phi, (rewards,) = equations.phi, equations.rewards
+        weighted = scaled(phi, weights)
+        self._solver = Solver(weighted.T @ (phi - equations.after), _ridge(phi, weights))
+        self.theta = self._solver(weighted.T @ rewards)
+
+    def influence(self, source: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """See `Solved`."""
+        equations = self._equations
+        dual = self._weights * (equations.phi @ self._solver(source, transposed=True))
+        return dual, dual[:, None] * self._expected_errors
+
+    @cached_property
+    def _expected_errors(self) -> FloatArray:
+        return self._errors(self._equations.after)
+
+    def drawn_errors(self) -> tuple[FloatArray, ...]:
+        """See `Solved`."""
+        return (self._errors(self._equations.drawn),)
+
+    def _errors(self, after: Matrix) -> FloatArray:
+        (rewards,) = self._equations.rewards
+        return rewards + after @ self.theta - self._equations.phi @ self.theta
+
+
+class Backward:
+    """From the last step to the first, and with the duals back to the last."""
+
+    def __init__(self, equations: Equations, weights: FloatArray):
+        self._equations, self._weights = equations, weights
+        self._steps: list[_Step] = []
+        for rows in equations.stages or ():
+            # Where all rows serve every step one factorisation does.
+            steps = self._steps
+            same = steps and steps[-1].rows is rows
+            steps.append(steps[-1] if same else _Step.of(equations, rows, weights))
+        width = equations.rewards[0].shape[1]
+        thetas = [np.zeros((equations.phi.shape[1], width))]
+        for step, rewards in zip(self._steps[::-1], equations.rewards[::-1], strict=True):
+            paid = step.phi.T @ (weights[step.rows][:, None] * rewards)
+            thetas.append(step.solver(paid + step.onward @ thetas[-1]))
+        self._thetas = thetas[::-1]
+        self.theta = self._thetas[0]
+
+    def influence(self, source: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """See `Solved`."""
+        weights = self._weights
+        duals = np.zeros(len(weights))
+        influence = np.zeros((len(weights), self.theta.shape[1]))
+        for number, step in enumerate(self._steps):
+            zeta = step.solver(source, transposed=True)
+            dual = weights[step.rows] * (step.phi @ zeta)
+            influence[step.rows] += dual[:, None] * self._expected_errors[number]
+            duals[step.rows] += dual
+            source = step.onward.T @ zeta
+        return duals, influence
+
+    def drawn_errors(self) -> tuple[FloatArray, ...]:
+        """See `Solved`."""
+        return tuple(self._errors(n, step.drawn) for n, step in enumerate(self._steps))
+
+    @cached_property
+    def _expected_errors(self) -> list[FloatArray]:
+        return [self._errors(n, step.after) for n, step in enumerate(self._steps)]
+
+    def _errors(self, number: int, after: Matrix) -> FloatArray:
+        step, thetas = self._steps[number], self._thetas
+        rewards = self._equations.rewards[number]
+        return rewards + after @ thetas[number + 1] - step.phi @ thetas[number]
+
+
+class _Step(NamedTuple):
+    """One step of a horizon: its rows, and the least squares of what they lead to."""
+
+    rows: IntArray
+    phi: Matrix
+    after: Matrix
+    drawn: Matrix
+    solver: "Solver"
+    onward: Matrix
+
+    @classmethod
+    def of(cls, equations: Equations, rows: IntArray, weights: FloatArray) -> "_Step":
+        parts = equations.phi, equations.after, equations.drawn
+        if len(rows) < len(weights):
+            parts = tuple(part[rows] for part in parts)
+        phi, after, drawn = parts
+        weighted = scaled(phi, weights[rows])
+        solver = Solver(weighted.T @ phi, _ridge(phi, weights[rows]))
+        return cls(rows, phi, after, drawn, solver, weighted.T @ after)
+
+
+class Solver:
+    """A factorised matrix with a ridge, dense or sparse."""
+
+    def __init__(self, matrix: Matrix, ridge: float):
+        self._sparse = issparse(matrix)
+        if self._sparse:
+            self._factors: Any = splu((matrix + ridge * eye_array(matrix.shape[0])).tocsc())
+        else:
+            self._factors = lu_factor(matrix + ridge * np.eye(len(matrix)))
+
+    def __call__(self, values: FloatArray, *, transposed: bool = False) -> FloatArray:
+        """The solution, or that of the transposed matrix."""
+        if self._sparse:
+            return self._factors.solve(np.asarray(values), trans="T" if transposed else "N")
+        return lu_solve(self._factors, values, trans=1 if transposed else 0)
+
+
+def scaled(matrix: Matrix, weights: FloatArray) -> Matrix:
+    """Rows of a matrix, each times its weight."""
+    return (
+        matrix.multiply(weights[:, None]).tocsr() if issparse(matrix) else matrix * weights[:, None]
+    )
+
+
+def _ridge(phi: Matrix, weights: FloatArray) -> float:
+    squares = phi.multiply(phi) if issparse(phi) else phi**2
+    total = weights @ np.asarray(squares.sum(axis=1)).ravel()
+    return RIDGE * max(float(total) / phi.shape[1], 1e-30)

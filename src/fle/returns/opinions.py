@@ -1,0 +1,229 @@
+"""What other estimators say of the same return, and where they disagree beyond chance.
+
+An estimate and an opinion are read from one log. If the estimate is the more efficient of both, the
+difference between them has the variance of the opinion less that of the estimate (Hausman 1978);
+so it is judged by the larger of their standard errors, not by the root of the sum of squares, which
+holds for two logs. Decision 0025 has the figures behind the constants.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from fle.returns.measures import RISK_LEVEL, measure
+
+# Chance of a warning where all standard errors are right, over all comparisons together.
+FALSE_ALARM = 0.1
+# What is judged, and the difference in standard deviations of the return that is worth a word.
+WORTH_A_WORD = {"mean": 0.1, "std": 0.1, f"cvar:{RISK_LEVEL:g}": 0.2}
+# What is shown: a quantile jumps where returns have atoms, and no standard error says so.
+COMPARED = (*WORTH_A_WORD, f"quantile:{RISK_LEVEL:g}")
+# Standard deviations of the return: a mean that nobody knows better than this is not checked.
+BLIND = 0.2
+TINY = 1e-300
+
+
+class Figure(NamedTuple):
+    """A number and its standard error; None where that is not known."""
+
+    value: float
+    standard_error: float | None
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """What one estimator says of one return.
+
+    estimator: its name. coordinate: the name of the return.
+    figures: by measure, such as "cvar:0.1"; those of `COMPARED` that it has.
+    effective_size: how many returns, all alike, would say as much.
+    cannot_see: why it is no judge; None where it is one.
+    remarks: what is to be known about it.
+    sampled: whether it is a weighted sample, which knows a tail by the few returns in it.
+    """
+
+    estimator: str
+    coordinate: str
+    figures: dict[str, Figure]
+    effective_size: float
+    cannot_see: str | None = None
+    remarks: tuple[str, ...] = ()
+    sampled: bool = False
+
+    @property
+    def sees(self) -> bool:
+        """Whether it may judge."""
+        return self.cannot_see is None
+
+    def as_plain(self) -> dict[str, Any]:
+        """As files hold it."""
+        return {
+            "estimator": self.estimator,
+            "coordinate": self.coordinate,
+            "figures": {name: figure._asdict() for name, figure in self.figures.items()},
+            "effective_size": self.effective_size,
+            "cannot_see": self.cannot_see,
+            "remarks": list(self.remarks),
+            "sampled": self.sampled,
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
+        """From the content of a file."""
+        figures = {name: Figure(**figure) for name, figure in plain["figures"].items()}
+        return cls(**{**plain, "figures": figures, "remarks": tuple(plain["remarks"])})
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """An opinion that chance does not explain.
+
+    apart: opinion minus estimate, in standard deviations of the return.
+    errors: the same in standard errors.
+    """
+
+    opinion: Opinion
+    asked: str
+    apart: float
+    errors: float
+
+
+@dataclass(frozen=True)
+class SecondOpinions:
+    """An estimate beside what other estimators say.
+
+    own: the estimate itself, one for each return, with "std" among its figures.
+    opinions: of every other estimator and return.
+
+    Example: `SecondOpinions(own, opinions).disagreements`.
+    """
+
+    own: tuple[Opinion, ...]
+    opinions: tuple[Opinion, ...]
+
+    @cached_property
+    def disagreements(self) -> tuple[Disagreement, ...]:
+        """Those beyond `FALSE_ALARM`, by Bonferroni over all comparisons, and worth a word."""
+        from scipy.stats import t as student
+
+        pairs = [
+            (own, opinion, asked)
+            for own in self.own
+            for opinion in self.opinions
+            for asked in WORTH_A_WORD
+            if opinion.sees and opinion.coordinate == own.coordinate
+            if asked in own.figures and asked in opinion.figures
+        ]
+        found = []
+        for own, opinion, asked in pairs:
+            mine, theirs = own.figures[asked].value, opinion.figures[asked].value
+            errors = (theirs - mine) / max(
+                _joint_error(own, opinion, asked), 1e-12 * abs(mine), TINY
+            )
+            # The wider of both laws: one that is far too narrow must not make all others far.
+            spread = max(own.figures["std"].value, opinion.figures.get("std", Figure(0, None))[0])
+            apart = (theirs - mine) / max(spread, TINY)
+            freedom = max(opinion.effective_size - 1, 1.0)
+            limit = student.ppf(1 - FALSE_ALARM / (2 * len(pairs)), freedom)
+            if abs(errors) > limit and abs(apart) > WORTH_A_WORD[asked]:
+                found.append(Disagreement(opinion, asked, float(apart), float(errors)))
+        return tuple(found)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a user should know, with all figures."""
+        several, lines = len(self.own) > 1, []
+        for own in self.own:
+            name = f"{own.coordinate}: " if several else ""
+            found = [d for d in self.disagreements if d.opinion.coordinate == own.coordinate]
+            if found:
+                each = "; ".join(self._in_words(own, one) for one in found)
+                lines.append(
+                    f"{name}second opinions disagree beyond chance ({each}): one of them, or the "
+                    "estimate, is wrong; see all of them before you rely on it"
+                )
+            elif self._blind(own):
+                lines.append(
+                    f"{name}no second opinion can judge the estimate: none knows the mean to "
+                    f"within {BLIND:g} standard deviations of the return"
+                )
+        return tuple(lines)
+
+    def _in_words(self, own: Opinion, found: Disagreement) -> str:
+        mine, theirs = own.figures[found.asked], found.opinion.figures[found.asked]
+        return (
+            f"{measure(found.asked).label} {_written(theirs)} by {found.opinion.estimator}, "
+            f"{_written(mine)} by the estimate, {found.apart:+.2f} standard deviations apart"
+        )
+
+    def _blind(self, own: Opinion) -> bool:
+        """Whether nobody knows the mean well enough to say anything."""
+        means = [
+            opinion.figures["mean"].standard_error or 0.0
+            for opinion in self.opinions
+            if opinion.sees and opinion.coordinate == own.coordinate and "mean" in opinion.figures
+        ]
+        return min(means, default=np.inf) > BLIND * own.figures["std"].value
+
+    def rows(self, coordinate: str | None = None) -> list[tuple[str, ...]]:
+        """A table: estimator, the figures with standard errors, effective size, reservations."""
+        headings = [measure(asked).label for asked in COMPARED]
+        table: list[tuple[str, ...]] = [("", *headings, "effective size", "")]
+        several = len(self.own) > 1 and coordinate is None
+        for one in (*self.own, *self.opinions):
+            if coordinate is not None and one.coordinate != coordinate:
+                continue
+            name = f"{one.estimator}, {one.coordinate}" if several else one.estimator
+            cells = [_written(one.figures[a]) if a in one.figures else "-" for a in COMPARED]
+            size = f"{one.effective_size:,.0f}" if one.figures else "-"
+            why = "" if one.sees else f"cannot see: {one.cannot_see}"
+            table.append((name, *cells, size, why))
+        return table
+
+    def as_plain(self) -> dict[str, Any]:
+        """As files hold it."""
+        return {
+            "own": [one.as_plain() for one in self.own],
+            "opinions": [one.as_plain() for one in self.opinions],
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Sequence[Mapping[str, Any]]]) -> Self:
+        """From the content of a file."""
+        return cls(*(tuple(map(Opinion.from_plain, plain[name])) for name in ("own", "opinions")))
+
+    def __repr__(self) -> str:
+        rows = self.rows()
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)) for r in rows]
+        return "\n".join(["SecondOpinions", *(f"  {line.rstrip()}" for line in lines)])
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        lines = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in self.rows()]
+        body = "".join(f"<tr>{line}</tr>" for line in lines)
+        return f"<table><caption>Second opinions</caption>{body}</table>"
+
+
+def _joint_error(own: Opinion, opinion: Opinion, asked: str) -> float:
+    """The larger of both standard errors; of a sample also what the estimate's own law would have.
+
+    A sample that lacks its tail does not know how much it lacks; the law it is held against does.
+    """
+    mine, theirs = (one.figures[asked].standard_error or 0.0 for one in (own, opinion))
+    if not opinion.sampled:
+        return max(mine, theirs)
+    expected = mine * np.sqrt(own.effective_size / max(opinion.effective_size, 1.0))
+    return max(mine, theirs, float(expected))
+
+
+def _written(figure: Figure) -> str:
+    """A number with its standard error, if that is known."""
+    value, error = figure
+    if error is None:
+        return f"{value:.4g}"
+    return f"{value:.4g} ({error:.2g})"

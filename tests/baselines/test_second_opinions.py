@@ -1,0 +1,216 @@
+"""Other estimators beside an evaluation: when they warn, when they do not, and where they show."""
+
+import sys
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tabular_logs import BEYOND, CHANCES, MDP, MODEL, SUPPORT, TARGET, logged, planned
+
+import fle
+from fle.baselines import second_opinions_of
+from fle.baselines.second_opinions import _alike
+from fle.returns import risk
+from fle.returns.opinions import COMPARED, FALSE_ALARM, Figure, Opinion, SecondOpinions
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+sys.path[:0] = [str(BENCHMARKS)]
+
+from tasks import clinical, late_reward, point_mass  # noqa: E402
+
+MEAN = SUPPORT @ CHANCES
+TRUTH = {
+    "mean": MEAN,
+    "std": np.sqrt((SUPPORT - MEAN) ** 2 @ CHANCES),
+    "cvar:0.1": float(risk.cvar(SUPPORT, 0.1, CHANCES)),
+}
+
+
+@pytest.fixture(scope="module")
+def opinions():
+    """Of the log alone, without an evaluation."""
+    return second_opinions_of(planned(2_000, 0)).opinions
+
+
+def test_every_opinion_is_near_the_exact_answer(opinions):
+    """9 figures at most, each with the false-alarm rate of BEYOND: one in 1,500 together."""
+    assert {one.estimator for one in opinions if one.sees} == {
+        "fitted Q evaluation",
+        "weighted importance sampling",
+        "per-decision importance sampling",
+        "stitching",
+    }
+    for opinion in opinions:
+        for asked, truth in TRUTH.items():
+            if asked in opinion.figures:
+                value, error = opinion.figures[asked]
+                assert abs(value - truth) < BEYOND * error, (opinion.estimator, asked)
+
+
+def test_an_exact_estimate_is_rarely_warned_of():
+    """The true law, held against opinions of 60 logs: FALSE_ALARM is that of all figures together.
+
+    More than 14 of 60 at a rate of a tenth: one false alarm in 1,000.
+    """
+    cut = SUPPORT[np.searchsorted(np.cumsum(CHANCES), 0.1)]
+    short = np.maximum(cut - SUPPORT, 0.0)
+    # Standard errors of a single return: a sample of n has them over the root of n.
+    one = {
+        "mean": TRUTH["std"],
+        "std": _spread((SUPPORT - MEAN) ** 2) / (2 * TRUTH["std"]),
+        "cvar:0.1": _spread(short) / 0.1,
+    }
+    exact = {asked: Figure(value, one[asked] / 1e3) for asked, value in TRUTH.items()}
+    alarms = 0
+    for seed in range(60):
+        others = second_opinions_of(planned(500, 1_000 + seed, propensities=seed % 2 == 0)).opinions
+        mine = Opinion("the truth", others[0].coordinate, exact, 1e6)
+        alarms += bool(SecondOpinions((mine,), others).warnings)
+    assert alarms <= 14
+
+
+def _spread(values):
+    return np.sqrt(values**2 @ CHANCES - (values @ CHANCES) ** 2)
+
+
+def own(figures):
+    return (Opinion("the estimate", "return", figures, 1_000.0),)
+
+
+def test_false_alarms_are_as_rare_as_stated():
+    """Six independent figures with right errors: at most FALSE_ALARM, here of 2,000 tries.
+
+    Three standard deviations of a binomial beyond it: one false alarm in 700.
+    """
+    generator = np.random.default_rng(0)
+    mine = {"mean": Figure(0.0, 0.0), "std": Figure(1e-3, 0.0)}
+    alarms = 0
+    for _ in range(2_000):
+        others = [
+            Opinion(
+                f"number {i}",
+                "return",
+                {
+                    "mean": Figure(generator.normal(), 1.0),
+                    "std": Figure(1e-3 + generator.normal(), 1.0),
+                },
+                10_000.0,
+            )
+            for i in range(3)
+        ]
+        alarms += bool(SecondOpinions(own(mine), tuple(others)).disagreements)
+    most = FALSE_ALARM + 3 * np.sqrt(FALSE_ALARM * (1 - FALSE_ALARM) / 2_000)
+    assert 0.5 * FALSE_ALARM < alarms / 2_000 < most
+
+
+def test_a_difference_must_be_beyond_chance_and_worth_a_word():
+    mine = {"mean": Figure(0.0, 0.01), "std": Figure(1.0, 0.01)}
+
+    def found(value, error, why=None):
+        theirs = Opinion("another", "return", {"mean": Figure(value, error)}, 1_000.0, why)
+        return SecondOpinions(own(mine), (theirs,)).warnings
+
+    assert found(0.09, 0.01) == ()
+    assert found(0.3, 0.2) == ()
+    (warning,) = found(0.3, 0.05)
+    assert "mean 0.3 (0.05) by another, 0 (0.01) by the estimate, +0.30" in warning
+    assert "no second opinion can judge" in found(0.3, 0.05, "it is blind")[0]
+    assert "no second opinion can judge" in found(0.3, 0.3)[0]
+
+
+def test_its_own_error_is_part_of_it():
+    mine = {"mean": Figure(0.0, 0.2), "std": Figure(1.0, 0.2)}
+    theirs = Opinion("another", "return", {"mean": Figure(0.3, 0.01)}, 1_000.0)
+    assert SecondOpinions(own(mine), (theirs,)).disagreements == ()
+
+
+@pytest.mark.second_opinions
+def test_a_wrong_fit_is_warned_of_and_everything_is_kept(tmp_path):
+    """A fixed standard deviation that is far too large, as any critic must say."""
+    data = logged(1_000, 1)
+    how = {
+        "horizon": MDP.horizon,
+        "model": replace(MODEL, std=3.0),
+        "rows": "all",
+        "recipe": {"steps": 30},
+    }
+    with pytest.warns(fle.FLEWarning, match="second opinions disagree beyond chance"):
+        result = fle.evaluate(data, TARGET, out=tmp_path / "run", **how)
+    found = result.second_opinions
+    assert {d.asked for d in found.disagreements} >= {"std"}
+    assert "doubly robust" in {one.estimator for one in found.opinions}
+    assert any("disagree" in text for text in result.warnings)
+    assert set(found.own[0].figures) == set(COMPARED)
+    assert fle.load(tmp_path / "run").second_opinions == found
+    assert "stitching" in repr(found)
+    assert "<table>" in found._repr_html_()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        left_out = fle.evaluate(data, TARGET, second_opinions=False, **how)
+    assert left_out.second_opinions is None
+    assert left_out.provenance.identity != result.provenance.identity
+
+
+def test_starts_of_another_law_are_noticed():
+    """One false alarm in 10,000 each, by construction."""
+    generator = np.random.default_rng(0)
+    normal = generator.standard_normal((500, 3))
+    assert _alike(normal[:200], normal[200:])
+    assert not _alike(normal[:200] + np.array([0, 0, 0.5]), normal[200:])
+    codes = generator.integers(5, size=500)
+    assert _alike(codes[:200], codes[200:])
+    assert not _alike(np.minimum(codes[:200], 3), codes[200:])
+
+
+# The table of "tasks that nobody tuned for", before targets followed the log: errors of mean, of
+# CVaR at 10%, in standard deviations of the return, and the ratio of standard deviations.
+OLD = {
+    "point mass": (point_mass, 9_000, {"mean": 0.8, "std": 1.00, "cvar:0.1": -0.86}),
+    "late reward": (late_reward, 9_000, {"std": 1.49, "cvar:0.1": -0.79}),
+    "clinical": (clinical, 200_000, {"mean": 0.07, "std": 0.82, "cvar:0.1": 0.55}),
+}
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_old_failures_would_have_been_warned_of(name, monkeypatch):
+    """On a tenth of the rows that the old figures were measured with, or on twice as many.
+
+    A death in 50 episodes decides the clinical tail: the log itself knows it to 0.13 standard
+    deviations with 200,000 rows, and to 0.18, a third of the old error, with half of them.
+    """
+    family, rows, old = OLD[name]
+    source = family.tasks()[0].source
+    truth = source.truth(20_000, 0)[:, 0]
+    spread, tail = truth.std(), float(risk.cvar(truth, 0.1))
+    right = {"mean": truth.mean(), "std": spread, "cvar:0.1": tail}
+
+    def figures(errors):
+        moved = {
+            asked: error * spread if asked == "std" else right[asked] + error * spread
+            for asked, error in errors.items()
+        }
+        return {asked: Figure(float(value), None) for asked, value in moved.items()}
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fle.FLEWarning)
+        plan = fle.plan(
+            fle.Dataset(**source.log(rows, 0)),
+            source.policy.target,
+            gamma=source.gamma,
+            horizon=source.horizon,
+            # What the log's policy is, and where the other goes, takes most of the time.
+            recipe={"trace": float(source.horizon is None), "occupancy": source.horizon is None},
+        )
+    with monkeypatch.context() as patched:
+        patched.setattr("fle.baselines.second_opinions.ROWS_FOR_COUPLING", np.inf)
+        opinions = second_opinions_of(plan)
+    (coordinate,) = plan.data.reward_names
+
+    def warned(errors):
+        mine = Opinion("the estimate", coordinate, figures(errors), 1_000.0)
+        return SecondOpinions((mine,), opinions.opinions).warnings
+
+    assert "disagree" in " ".join(warned(old))
+    assert "disagree" not in " ".join(warned({"mean": 0.0, "std": 1.0, "cvar:0.1": 0.0}))
