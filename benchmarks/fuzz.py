@@ -2,8 +2,8 @@
 
 Each case is written by `hostile_files.py` from its own seed, and read within 20 seconds and a limit
 of memory. Counted are what was refused, what was read, and faults: any other exception, a case that
-took too long, or a process that died (its last case is in the file beside the result). Writes
-`results/fuzz.json`.
+took too long, a number that changed between file and result, or a process that died (its last case
+is in the file beside the result). Writes `results/fuzz.json`.
 
     python benchmarks/fuzz.py --cases 200000
 """
@@ -65,12 +65,21 @@ def outcome(kind: str, seed: int, folder: Path, finished: Path) -> tuple[str, st
     return "read", ""
 
 
+def memory_in_use(line: str) -> int | None:
+    """Bytes of this process by a line of its status; None where the system does not say."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return None
+    found = next(text for text in status.read_text().splitlines() if text.startswith(line))
+    return 1024 * int(found.split()[1])
+
+
 def fuzz(cases: int, first: int, last_case: Path) -> dict[str, Any]:
     """Run all cases, in turn over the kinds."""
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGALRM, stop)
     counts: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
-    faults, slowest = [], 0.0
+    faults, slowest, began_at = [], (0.0, ""), memory_in_use("VmHWM")
     with tempfile.TemporaryDirectory() as name:
         top = Path(name)
         finished = hostile_files.make_run(top)
@@ -83,7 +92,7 @@ def fuzz(cases: int, first: int, last_case: Path) -> dict[str, Any]:
             folder.mkdir()
             began = time.monotonic()
             found, fault = outcome(kind, seed, folder, finished)
-            slowest = max(slowest, time.monotonic() - began)
+            slowest = max(slowest, (time.monotonic() - began, f"{kind} {seed}"))
             counts[kind][found] += 1
             faults += [fault] if fault else []
             shutil.rmtree(folder, ignore_errors=True)
@@ -92,7 +101,10 @@ def fuzz(cases: int, first: int, last_case: Path) -> dict[str, Any]:
         "cases": cases,
         "first_seed": first,
         "by_kind": {kind: dict(count) for kind, count in counts.items()},
-        "slowest_seconds": slowest,
+        "slowest_seconds": slowest[0],
+        "slowest_case": slowest[1],
+        "memory_before": began_at,
+        "most_memory": memory_in_use("VmHWM"),
         "memory_limit": MEMORY,
         "faults": faults,
     }
@@ -104,7 +116,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the first case of each kind")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "fuzz.json")
     options = parser.parse_args()
+    began = time.monotonic()
     found = fuzz(options.cases, options.seed, options.out.with_suffix(".last"))
+    found["seconds"] = time.monotonic() - began
     options.out.write_text(json.dumps({**found, **describe()}, indent=1) + "\n")
     print(json.dumps({**found, "faults": found["faults"][:20]}, indent=1))
     sys.exit(1 if found["faults"] else 0)
