@@ -87,6 +87,10 @@ class ActionTable:
     def __len__(self) -> int:
         return len(self.actions)
 
+    def lists_all(self, actions: int) -> bool:
+        """Whether the candidates of every row are all actions, in order."""
+        return bool(self.candidates == actions and (self.actions == np.arange(actions)).all())
+
     @property
     def candidates(self) -> int:
         """How many candidate actions each row has."""

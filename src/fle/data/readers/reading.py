@@ -10,7 +10,7 @@ import numpy as np
 
 from fle.data.assembly import Given, Recorded, assemble
 from fle.data.dataset import Dataset, emit_warnings, restored
-from fle.data.passes import Array, require_memory
+from fle.data.passes import Array, give_back, require_memory
 from fle.data.readers.arrays import hdf5_source, mapping_source, npz_source
 from fle.data.readers.arrow_tables import arrow_source, csv_source, frame_source, parquet_source
 from fle.data.readers.cache import is_cache, read_cache
@@ -109,6 +109,7 @@ def read(
         "probability": probability,
     }
     data = _read(source, mapped, number_of_actions)
+    give_back()
     # As seen from the line that called this.
     emit_warnings(data, stacklevel=2)
     return data
