@@ -194,7 +194,7 @@ def test_codes_of_actions_and_order_of_episodes_change_a_fit_by_chance_alone():
 
 
 @quiet
-@pytest.mark.parametrize("scale", [1e-9, 1e-3, 1e3, 1e9])
+@pytest.mark.parametrize("scale", [1e-9, 1e9])
 def test_a_mixture_of_known_laws_has_the_units_of_its_laws(scale):
     def mean(scale):
         laws = tuple(stats.norm(scale * m, scale * 0.5) for m in (0.0, 2.0, 4.0))
@@ -216,8 +216,7 @@ def test_a_mixture_of_known_laws_has_the_units_of_its_laws(scale):
 
 
 @quiet
-@pytest.mark.parametrize("reward", [1e-9, 1e9])
-@pytest.mark.parametrize("inputs", [1e-9, 1e-3, 1e3, 1e9])
+@pytest.mark.parametrize(("inputs", "reward"), [(1e-9, 1e9), (1e9, 1e-9), (1e9, 1e9)])
 def test_a_quadratic_law_has_the_units_of_its_inputs(inputs, reward):
     """An offset is not in its class: products of two inputs have no linear part."""
 
