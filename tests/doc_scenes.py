@@ -208,6 +208,7 @@ SCENES = {
     ),
     "docs/adding_a_model.md": (data_and_policy,),
     "docs/baselines.md": (data_and_policy,),
+    "docs/gate.md": (data_and_policy,),
     "docs/intervals.md": (data_and_policy,),
     "docs/policies.md": (a_policy_with_odd_outputs,),
     "docs/report.md": (data_and_policy,),

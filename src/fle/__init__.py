@@ -6,6 +6,7 @@ policy (`load_policy` opens ONNX files) go into `plan`, which resolves everythin
 `Histogram`, `Gaussian`, `Categorical`, `Quantile`, `RewardMixture`, `LinearQuadratic`) stage by
 stage as the `Recipe` says, and returns an `Evaluation`, whose `ReturnDistribution`s answer every
 question of risk. `compare` does so for several policies. `load` opens a saved evaluation.
+`gate` decides whether a policy keeps what is required of it.
 `baselines` has estimators of other schools, for a second opinion.
 """
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from fle.recipe import Recipe
     from fle.returns import ReturnDistribution
     from fle.returns.intervals import Interval
+    from fle.trust.gate import Gate, gate
 
 __version__ = "0.1.0"
 
@@ -54,6 +56,7 @@ _HOMES = {
     "fle.recipe": ("Recipe",),
     "fle.returns": ("ReturnDistribution",),
     "fle.returns.intervals": ("Interval",),
+    "fle.trust.gate": ("Gate", "gate"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -68,6 +71,7 @@ __all__ = [
     "FLEError",
     "FLEWarning",
     "Flow",
+    "Gate",
     "Gaussian",
     "Histogram",
     "Interval",
@@ -80,6 +84,7 @@ __all__ = [
     "baselines",
     "compare",
     "evaluate",
+    "gate",
     "load",
     "load_policy",
     "memory_ceiling",

@@ -63,6 +63,11 @@ def test_finite_horizon_law(finite_horizon):
     assert 0.5 * np.abs(ours - pmf).sum() < 0.08
 
 
+def test_sums_of_whole_rewards_are_whole(finite_horizon):
+    assert np.all(finite_horizon.returns.samples % 1 == 0)
+    assert np.all(finite_horizon.at(0, 0, step=1).samples % 1 == 0)
+
+
 def test_finite_horizon_law_at_every_pair_and_step(finite_horizon):
     mdp = empirical_mdp()
     for step in range(HORIZON):

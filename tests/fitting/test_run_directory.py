@@ -149,7 +149,7 @@ def test_every_model_is_given_back(name, finished, tmp_path):
         result,
         model=spec,
         fits=fits,
-        encoder=Encoder(sizes, np.zeros(2), np.ones(2), np.zeros(1), *np.ones((3, 1))),
+        encoder=Encoder(sizes, np.zeros(2), np.ones(2), np.zeros(1), *np.ones((5, 1))),
         initial_inputs=inputs,
         initial_weights=np.array([0.25, 0.75]),
     )

@@ -7,7 +7,16 @@ import pytest
 from quick_fits import GMM, bandit
 
 import fle
-from fle.fitting.supports import LEAST_TIES, OTHERS, WIDEST, atoms_of, return_limits, support_of
+from fle.fitting.supports import (
+    LEAST_TIES,
+    OTHERS,
+    WIDEST,
+    Lattice,
+    atoms_of,
+    lattice_of,
+    return_limits,
+    support_of,
+)
 from fle.models.support import MOST_ATOMS
 
 TARGETS = 8_192
@@ -85,8 +94,12 @@ def test_a_lattice_has_an_atom_a_value():
     targets = generator.choice([-0.02, 0.0, 0.3], TARGETS)
     atoms, bands = found_atoms(targets)
     assert np.array_equal(atoms, [-0.02, 0.0, 0.3])
-    # Halfway to the nearer neighbour, and never beyond a share of the scale.
-    assert bands == pytest.approx([0.01, 0.01, WIDEST * targets.std()])
+    # Halfway to the nearer neighbour: there is nothing else.
+    assert bands == pytest.approx([0.01, 0.01, 0.15])
+    # Other returns could be anywhere: never beyond a share of the scale.
+    targets[:4] = 40.0, 50.0, 60.0, 70.0
+    atoms, bands = found_atoms(targets)
+    assert bands == pytest.approx([0.01, 0.01, min(0.15, WIDEST * targets.std())])
 
 
 def test_the_digits_of_float32_make_no_difference():
@@ -203,3 +216,42 @@ def test_rare_rewards_survive():
     assert np.mean(drawn < -40) == pytest.approx(share, abs=error)
     # Nothing in between: the normal rewards end at 4.5.
     assert np.mean((drawn > -40) & (drawn < -8)) < 1e-4
+
+
+def lattice(values, *, ends=True):
+    rewards = np.random.default_rng(0).choice(np.asarray(values, float), (500, 1))
+    found = lattice_of(rewards, np.full(500, ends))
+    return found.origin.tolist(), found.spacing.tolist()
+
+
+def test_rewards_on_a_lattice_are_found():
+    assert lattice([-1, 0, 2]) == ([0], [1])
+    # Nothing ends early: sums of h rewards are h · 5 + 4 k. Else they are multiples of 1.
+    assert lattice([5, 9, 17], ends=False) == ([5], [4])
+    assert lattice([5, 9, 17]) == ([0], [1])
+    # Decimals, as single precision holds them.
+    _, (spacing,) = lattice(np.float32([0.1, 0.3, -0.7]))
+    assert spacing == pytest.approx(0.1, rel=1e-6)
+    # A constant reward until the end: the return counts the steps.
+    assert lattice([-1.5]) == ([0], [1.5])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.random.default_rng(1).standard_normal(50),
+        # The signal is in the seventh digit, and must not be rounded away.
+        [1e6, 1e6 + 1],
+        [0.0],
+        [1.0, 1.00001],
+        [1.0, np.sqrt(2), np.pi],
+    ],
+)
+def test_other_rewards_have_no_lattice(values):
+    assert lattice(values) == ([0], [0])
+
+
+def test_every_coordinate_has_a_lattice_of_its_own():
+    found = Lattice(np.array([0.0, 0.0, 0.5]), np.array([0.0, 2.0, 1.0]))
+    returns = np.array([[0.3, 2.9, 2.9], [-0.3, 3.1, 0.1]])
+    assert found.nearest(returns).tolist() == [[0.3, 2, 2.5], [-0.3, 4, 0.5]]

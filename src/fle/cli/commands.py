@@ -6,9 +6,11 @@ from fle import models
 from fle.cli.options import (
     NONE,
     Option,
+    bound_level,
     discount,
     interval_level,
     name_and_value,
+    requirement,
     risk_measure,
     seconds,
     size,
@@ -135,6 +137,14 @@ FIT = (
     ),
     Option("seed", "the same seed gives the same result", "value", whole(0), "N", default=0),
 )
+REPLICATES = Option(
+    "replicates",
+    "fits to resampled episodes that intervals are made from",
+    "value",
+    whole(2),
+    "N",
+    default=10,
+)
 INTERVAL = (
     Option(
         "interval",
@@ -144,14 +154,7 @@ INTERVAL = (
         "LEVEL",
         default=NONE,
     ),
-    Option(
-        "replicates",
-        "fits to resampled episodes that intervals are made from",
-        "value",
-        whole(2),
-        "N",
-        default=10,
-    ),
+    REPLICATES,
 )
 ANYWAY = Option("anyway", "give numbers although the data hardly covers the policy", "switch")
 WEIGHTS = Option(
@@ -277,6 +280,47 @@ COMPARE = Command(
         ),
     ),
 )
+GATE = Command(
+    "gate",
+    "fle.cli.gate_command",
+    "whether a policy keeps what is required of it, for pipelines",
+    "fle gate DATA --policy P (--gamma G | --horizon STEPS) --require R [options]",
+    """\
+  fle gate logs.parquet --policy new.onnx --gamma 0.99 --require 'mean >= behaviour'
+  fle gate logs.parquet --policy new.onnx --horizon 20 --require 'cvar:0.1 >= 12' \\
+      --require 'loss <= 0.05' --level 0.99 --junit gate.xml --json""",
+    (
+        ("data", (DATA, *COLUMNS)),
+        ("policy", (POLICY, *POLICY_SETTINGS)),
+        ("problem", PROBLEM),
+        (
+            "decision",
+            (
+                Option(
+                    "require",
+                    "MEASURE [of REWARD] >= BOUND, or <=; a bound is a number or behaviour;"
+                    f" repeatable; {known_forms()}",
+                    "list",
+                    requirement,
+                    "R",
+                    required=True,
+                ),
+                Option(
+                    "level",
+                    "of the confidence bound that decides",
+                    "value",
+                    bound_level,
+                    "LEVEL",
+                    default=0.95,
+                ),
+                REPLICATES,
+                WEIGHTS,
+            ),
+        ),
+        ("fit", FIT),
+        ("output", (Option("junit", "a JUnit file", metavar="FILE"), MEMORY, JSON, CONFIG)),
+    ),
+)
 REPORT = Command(
     "report",
     "fle.cli.small_commands",
@@ -329,4 +373,4 @@ COMPLETION = Command(
   fle completion fish > ~/.config/fish/completions/fle.fish""",
     (("shell", (Option("shell", "bash, zsh or fish", "files", metavar="SHELL", required=True),)),),
 )
-COMMANDS = (CHECK, EVALUATE, COMPARE, REPORT, DEMO, COMPLETION)
+COMMANDS = (CHECK, EVALUATE, COMPARE, GATE, REPORT, DEMO, COMPLETION)

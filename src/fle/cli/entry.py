@@ -71,7 +71,8 @@ def _run(arguments: Sequence[str], messages: Messages) -> int:
         outcome: Outcome = run(options, messages)
     if getattr(options, "json", False):
         document = {"command": command.name, **outcome.document}
-        print(json_text({**document, "warnings": messages.warnings, "exit_code": outcome.code}))
+        document |= {"warnings": messages.warnings, "exit_code": outcome.code}
+        print(json_text(document, indent=None if outcome.one_line else 2))
     else:
         for line in outcome.lines:
             print(line)

@@ -15,6 +15,8 @@ import numpy as np
 from fle.errors import FLEWarning, SettingsError
 
 DONE, NO_ESTIMATE, WRONG_INPUT, FAULT, STOPPED = 0, 1, 2, 3, 130
+# Of a gate.
+NOT_MET, UNDECIDED = 4, 5
 # Of interest to programmers of the packages below, not to the user of a command.
 UNSHOWN = (
     DeprecationWarning,
@@ -132,16 +134,20 @@ def _option(argument: str) -> str:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The lines to print, or the document to print instead of them, and the exit code."""
+    """The lines to print, or the document to print instead of them, and the exit code.
+
+    one_line: whether the document is one line, as logs of pipelines want it.
+    """
 
     lines: tuple[str, ...]
     document: dict[str, Any] = field(default_factory=dict)
     code: int = DONE
+    one_line: bool = False
 
 
-def json_text(document: dict[str, Any]) -> str:
+def json_text(document: dict[str, Any], *, indent: int | None = 2) -> str:
     """Strict JSON: what is no number is null."""
-    return json.dumps(_plain(document), indent=2, ensure_ascii=False, allow_nan=False)
+    return json.dumps(_plain(document), indent=indent, ensure_ascii=False, allow_nan=False)
 
 
 def _plain(value: Any) -> Any:

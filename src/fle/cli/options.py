@@ -10,6 +10,7 @@ from typing import Any, Literal
 from fle.cli.messages import UsageError
 from fle.errors import SettingsError, nearest
 from fle.returns import Measure, measure
+from fle.returns.requirements import Requirement
 
 # Said of what is not wanted.
 NONE = "none"
@@ -130,6 +131,14 @@ def interval_level(text: str) -> float | str:
     return value
 
 
+def bound_level(text: str) -> float:
+    """A number between 1/2 and 1: a bound that is wrong more often than right decides nothing."""
+    value = number(text)
+    if not 0.5 < value < 1:
+        raise argparse.ArgumentTypeError(f"expected a level above 0.5 and below 1, got {text}")
+    return value
+
+
 def number(text: str) -> float:
     """A finite number."""
     try:
@@ -164,6 +173,15 @@ def risk_measure(text: str) -> Measure:
         return measure(text)
     except SettingsError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def requirement(text: str) -> Requirement:
+    """A bound on a measure, such as cvar:0.1 >= 12."""
+    try:
+        return Requirement.of(text)
+    except SettingsError as error:
+        said = str(error).removeprefix("require: ").removeprefix("measure: ")
+        raise argparse.ArgumentTypeError(said) from error
 
 
 def whole(least: int) -> Callable[[str], int]:

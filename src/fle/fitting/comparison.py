@@ -26,7 +26,7 @@ from fle.policies import Policy
 from fle.recipe import Recipe
 from fle.returns import ReturnDistribution
 from fle.returns.dominance import Dominance, dominance, preference
-from fle.returns.intervals import Estimate, Interval, cheap_bootstrap, checked_level
+from fle.returns.intervals import Estimate, Interval, difference_of
 from fle.returns.measures import Measure, measure
 
 PAIRS = 4 * SAMPLE_BLOCK
@@ -166,24 +166,11 @@ class Comparison:
 
         Example: `comparison.interval("new", "old", "cvar:0.1").low > 0`.
         """
-        chosen, usual = measure(by), self.level
         for name in (first, second):
             if name not in self.evaluations:
                 known = ", ".join(self.evaluations)
                 raise SettingsError(f"policy: expected one of {known}; got {name!r}.")
-        if usual is None:
-            raise SettingsError(
-                "No interval: the policies were compared without. Compare with interval=0.9, on a "
-                "log of two episodes or more."
-            )
-        laws = [self.returns[name] for name in (first, second)]
-        ours, theirs = (
-            [chosen.of(one.samples[:, 0]) for one in law.replicates.laws] if law.replicates else []
-            for law in laws
-        )
-        value = laws[0].measure(chosen) - laws[1].measure(chosen)
-        gaps = [a - b for a, b in zip(ours, theirs, strict=True)]
-        return cheap_bootstrap(value, gaps, usual if level is None else checked_level(level))
+        return difference_of(self.returns[first], self.returns[second], by, level)
 
     def differences(self, names: Sequence[str] | None = None) -> list[Difference]:
         """The pairs of `pairs_of`, as returns from the same starts; names from best to worst."""
@@ -401,4 +388,7 @@ def _returns_from(
     encoder = evaluation.encoder
     offset = encoder.reward_centre * discounts
     drawn = np.concatenate(blocks)
-    return in_data_units(evaluation.fits[-1], drawn, encoder.reward_unit, offset)
+    lattice = None
+    if evaluation.model.any_shape:
+        lattice = encoder.lattice(evaluation.gamma, evaluation.horizon)
+    return in_data_units(evaluation.fits[-1], drawn, encoder.reward_unit, offset, lattice)

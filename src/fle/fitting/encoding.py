@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int, Shaped
 from fle.data import Dataset
 from fle.data.passes import centre_and_scale, gather, shows_next, standardised
 from fle.fitting.following import Lines, Trail
+from fle.fitting.supports import Lattice, lattice_of
 from fle.models.law import Law, Sizes
 from fle.models.objectives import Transition
 from fle.models.support import Support
@@ -64,6 +65,9 @@ class Encoder:
 
     Rewards are centred only where they have a large offset and no episode ends early: what a
     constant reward adds to a return depends on how long the episode lasts.
+
+    reward_origin, reward_spacing: the lattice that all rewards lie on, in the units of the data;
+        a spacing of 0 where there is none.
     """
 
     sizes: Sizes
@@ -73,6 +77,8 @@ class Encoder:
     action_scale: np.ndarray
     reward_unit: np.ndarray
     reward_centre: np.ndarray
+    reward_origin: np.ndarray
+    reward_spacing: np.ndarray
 
     @classmethod
     def standardising(
@@ -84,12 +90,15 @@ class Encoder:
         """
         centre = np.zeros(data.return_dim) if reward_centre is None else reward_centre
         size = np.sqrt(np.mean(np.square(data.rewards - centre), axis=0))
+        lattice = lattice_of(data.rewards, data.terminations)
         return cls(
             _sizes(data, codes=codes),
             *_centre_and_scale(data.observations),
             *_centre_and_scale(data.actions),
             reward_unit=np.where(size > 0, size, 1.0),
             reward_centre=centre,
+            reward_origin=lattice.origin,
+            reward_spacing=lattice.spacing,
         )
 
     @classmethod
@@ -104,6 +113,8 @@ class Encoder:
             action_scale=np.ones(sizes.action),
             reward_unit=np.ones(sizes.returns),
             reward_centre=np.zeros(sizes.returns),
+            reward_origin=np.zeros(sizes.returns),
+            reward_spacing=np.zeros(sizes.returns),
         )
 
     def observations(self, *parts: np.ndarray) -> np.ndarray:
@@ -121,6 +132,12 @@ class Encoder:
     def rewards(self, data: Dataset) -> np.ndarray:
         """(n, d) In units of their size, in float64."""
         return (data.rewards - self.reward_centre) / self.reward_unit
+
+    def lattice(self, gamma: float, steps: int | None) -> Lattice | None:
+        """Where the sums of so many rewards lie, in the units of the data; discounted, anywhere."""
+        if steps is None or (gamma != 1 and steps > 1) or not self.reward_spacing.any():
+            return None
+        return Lattice(steps * self.reward_origin, self.reward_spacing)
 
     def rows(self, data: Dataset, table: ActionTable, trail: Trail) -> Rows:
         """All rows of the data with the target policy's next actions."""

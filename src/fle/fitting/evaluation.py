@@ -26,6 +26,7 @@ from fle.fitting.measurement import StageRecord
 from fle.fitting.problem import Problem, sum_of_discounts
 from fle.fitting.replicates import Refits
 from fle.fitting.sampling import SAMPLE_BLOCK, draw_block, in_data_units
+from fle.fitting.supports import Lattice
 from fle.manifests import Key, require_form
 from fle.models.law import Law
 from fle.models.specs import ModelSpec
@@ -208,7 +209,10 @@ class Evaluation:
     ) -> ReturnDistribution:
         left = None if self.horizon is None else self.horizon - step
         offset = self.encoder.reward_centre * sum_of_discounts(self.gamma, left)
-        mixed = MixtureOverInputs(fitted, inputs, weights, self.encoder.reward_unit, offset)
+        # What has a fixed shape is left as it is: its mean would be moved.
+        lattice = self.encoder.lattice(self.gamma, left) if self.model.any_shape else None
+        unit = self.encoder.reward_unit
+        mixed = MixtureOverInputs(fitted, inputs, weights, unit, offset, lattice)
         density = mixed.log_density if fitted.law.has_density else None
         return ReturnDistribution(mixed.draw, density, self.return_names)
 
@@ -228,6 +232,7 @@ class MixtureOverInputs:
     weights: np.ndarray
     unit: np.ndarray
     offset: np.ndarray
+    lattice: Lattice | None
 
     def draw(self, generator: np.random.Generator, number: int) -> np.ndarray:
         """Draws of the return; the inputs are picked systematically, then shuffled."""
@@ -236,7 +241,8 @@ class MixtureOverInputs:
         for start in range(0, number, SAMPLE_BLOCK):
             index = picks[start : start + SAMPLE_BLOCK]
             blocks.append(draw_block(self.fitted, self.inputs[index], generator))
-        return in_data_units(self.fitted, np.concatenate(blocks), self.unit, self.offset)
+        drawn = np.concatenate(blocks)
+        return in_data_units(self.fitted, drawn, self.unit, self.offset, self.lattice)
 
     def log_density(self, returns: np.ndarray) -> np.ndarray:
         """Log density of each return, averaged over at most DENSITY_CONTEXTS inputs."""

@@ -252,7 +252,10 @@ def _require_shapes(arrays: Arrays, sizes: Sizes, source: str) -> None:
         # Codes need no centre, and models without units have one all the same.
         width = arrays[f"encoder/{name}_scale"].size if discrete else size
         shapes |= {f"encoder/{name}_centre": (width,), f"encoder/{name}_scale": (width,)}
-    shapes |= {f"encoder/reward_{name}": (sizes.returns,) for name in ("unit", "centre")}
+    shapes |= {
+        f"encoder/reward_{name}": (sizes.returns,)
+        for name in ("unit", "centre", "origin", "spacing")
+    }
     if "logged/returns" in arrays:
         episodes = len(arrays["logged/returns"])
         shapes |= {"logged/returns": (episodes, sizes.returns), "logged/complete": (episodes,)}

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fle.fitting.encoding import Fitted
+from fle.fitting.supports import Lattice
 from fle.models.law import TINY
 
 # Inputs that are drawn at together: another number would be compiled anew.
@@ -76,9 +77,13 @@ def _draw(
 
 
 def in_data_units(
-    fitted: Fitted, drawn: np.ndarray, unit: np.ndarray, offset: np.ndarray
+    fitted: Fitted,
+    drawn: np.ndarray,
+    unit: np.ndarray,
+    offset: np.ndarray,
+    lattice: Lattice | None = None,
 ) -> np.ndarray:
-    """Drawn returns (n, d) in the units of the data.
+    """Drawn returns (n, d) in the units of the data, on the lattice of the rewards if there is one.
 
     Atoms, which float32 holds to seven digits, get these digits: a click is 1, not 0.99999994.
     """
@@ -90,4 +95,4 @@ def in_data_units(
         size = np.floor(np.log10(np.maximum(np.abs(exact), 1e-300)))
         step = 10.0 ** (size - 6)
         returns[places, column] = np.where(exact == 0, 0.0, np.round(exact / step) * step)
-    return returns
+    return returns if lattice is None else lattice.nearest(returns)
