@@ -19,6 +19,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ KINDS = ("parquet", "hdf5", "npz", "onnx", "toml", "run_directory")
 SECONDS = 20
 # Beside what the packages take.
 MEMORY = 4 * 2**30
+# Cases after which the result is written, so that a long run may be stopped.
+REPORTED = 5_000
 
 
 class TooSlow(BaseException):
@@ -74,8 +77,8 @@ def memory_in_use(line: str) -> int | None:
     return 1024 * int(found.split()[1])
 
 
-def fuzz(cases: int, first: int, last_case: Path) -> dict[str, Any]:
-    """Run all cases, in turn over the kinds."""
+def fuzz(cases: int, first: int, last_case: Path) -> Iterator[dict[str, Any]]:
+    """Run all cases, in turn over the kinds; what is found so far, now and then and at the end."""
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGALRM, stop)
     counts: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
@@ -96,18 +99,20 @@ def fuzz(cases: int, first: int, last_case: Path) -> dict[str, Any]:
             counts[kind][found] += 1
             faults += [fault] if fault else []
             shutil.rmtree(folder, ignore_errors=True)
+            if (number + 1) % REPORTED and number + 1 < cases:
+                continue
+            yield {
+                "cases": number + 1,
+                "first_seed": first,
+                "by_kind": {kind: dict(count) for kind, count in counts.items()},
+                "slowest_seconds": slowest[0],
+                "slowest_case": slowest[1],
+                "memory_before": began_at,
+                "most_memory": memory_in_use("VmHWM"),
+                "memory_limit": MEMORY,
+                "faults": faults,
+            }
     last_case.unlink()
-    return {
-        "cases": cases,
-        "first_seed": first,
-        "by_kind": {kind: dict(count) for kind, count in counts.items()},
-        "slowest_seconds": slowest[0],
-        "slowest_case": slowest[1],
-        "memory_before": began_at,
-        "most_memory": memory_in_use("VmHWM"),
-        "memory_limit": MEMORY,
-        "faults": faults,
-    }
 
 
 def main() -> None:
@@ -117,9 +122,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE / "results" / "fuzz.json")
     options = parser.parse_args()
     began = time.monotonic()
-    found = fuzz(options.cases, options.seed, options.out.with_suffix(".last"))
-    found["seconds"] = time.monotonic() - began
-    options.out.write_text(json.dumps({**found, **describe()}, indent=1) + "\n")
+    place, found = describe(), {}
+    for found in fuzz(options.cases, options.seed, options.out.with_suffix(".last")):
+        found["seconds"] = time.monotonic() - began
+        options.out.write_text(json.dumps({**found, **place}, indent=1) + "\n")
     print(json.dumps({**found, "faults": found["faults"][:20]}, indent=1))
     sys.exit(1 if found["faults"] else 0)
 

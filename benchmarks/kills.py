@@ -2,8 +2,8 @@
 
 Killed are a command that fits, a call that fits and makes replicates for intervals, a comparison of
 two policies, and the drawing of a report; half at a random time of a life, half at a random point
-inside the writing of a file. It is what `tests/fitting/test_resume_after_kill.py` does twenty times.
-Writes `results/kills.json`, anew after every run, so that a long run may be stopped.
+inside the writing of a file. `tests/fitting/test_resume_after_kill.py` does it twenty times. Writes
+`results/kills.json`, anew after every run, so that a long run may be stopped.
 
     python benchmarks/kills.py --kills 1000
 """

@@ -192,7 +192,7 @@ def run(rows: int, folder: Path) -> dict[str, Any]:
     path = folder / "log.parquet"
     write_log(path, rows)
     command = [sys.executable, __file__, "--measure", str(path)]
-    answer = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603
+    answer = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, Any] = json.loads(answer.stdout)
     return found
 

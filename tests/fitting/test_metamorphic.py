@@ -1,8 +1,8 @@
 """Other units, orders and names change an answer only as they must, for every model.
 
 Inputs are standardised in float64, so units leave the numbers that a network sees the same up to
-rounding, and with the same seed all that is drawn is the same. A permutation of columns permutes the
-weights that a law begins with, and what is fitted must then be the same.
+rounding, and with the same seed all that is drawn is the same. A permutation of columns permutes
+the weights that a law begins with, and what is fitted must then be the same.
 """
 
 from functools import cache

@@ -21,8 +21,8 @@ import fle
 # Of each problem.
 KILLS = 5
 # A run writes run.json, a checkpoint a stage, model, samples, result and manifest, and a file a
-# replicate; the command line adds its options, a copy of the data, the setting of the report and the
-# manifest once more; a comparison has two runs, and a file of its own.
+# replicate; the command line adds its options, a copy of the data, the setting of the report and
+# the manifest once more; a comparison has two runs, and a file of its own.
 FILES = {
     "evaluate": 3 + 5 + 4,
     "replicates": 4 + 5 + 3,

@@ -220,16 +220,17 @@ def centre_and_scale(values: Array) -> tuple[Array, Array]:
     return low + span * mean, np.where(constant, 1.0, scale)
 
 
-def standardised(parts: Sequence[Array], centre: Array, scale: Array) -> Array:
-    """(values - centre) / scale of arrays one below the other, worked out in float64, as float32.
-
-    Aligned and laid out as compiled code wants it, which else would make a copy.
-    """
-    shape = (sum(map(len, parts)), *parts[0].shape[1:])
+def aligned(shape: tuple[int, ...]) -> Array:
+    """An empty array of float32 as compiled code wants it, which else would make a copy."""
     size = 4 * math.prod(shape)
     memory = np.empty(size + ALIGNED, np.uint8)
     start = -memory.ctypes.data % ALIGNED
-    result = memory[start : start + size].view(np.float32).reshape(shape)
+    return memory[start : start + size].view(np.float32).reshape(shape)
+
+
+def standardised(parts: Sequence[Array], centre: Array, scale: Array) -> Array:
+    """(values - centre) / scale of arrays one below the other, worked out in float64, as float32."""
+    result = aligned((sum(map(len, parts)), *parts[0].shape[1:]))
     first = 0
     for values in parts:
         target = result[first : first + len(values)]

@@ -28,13 +28,22 @@ class Rows(NamedTuple):
 
     observations: of the n rows, then next observations that are not those of the row after.
     following: where the next observation of each row stands among them.
+    next_actions: of each row, or once where all rows have the same candidates.
     """
 
     observations: Shaped[Array, "m ..."]
     actions: Shaped[Array, "n ..."]
     following: Int[Array, " n"]
-    next_actions: Shaped[Array, "n candidates ..."]
+    next_actions: Shaped[Array, "once candidates ..."]
     probabilities: Float[Array, "n candidates"]
+
+    def candidates(self, index: Shaped[Array, " k"]) -> Shaped[Array, "k candidates ..."]:
+        """Next actions of these rows."""
+        if self.next_actions.shape[0] == 1:
+            return jnp.broadcast_to(
+                self.next_actions, (index.shape[0], *self.next_actions.shape[1:])
+            )
+        return self.next_actions[index]
 
 
 class Frame(NamedTuple):
@@ -146,12 +155,12 @@ class Encoder:
         following[apart] = len(data) + np.arange(len(apart))
         others = gather(data.next_observations, apart)
         return Rows(
-            # Nobody else has this array, so it need not be copied.
+            # Nobody writes to these arrays, so they need not be copied.
             observations=jax.device_put(self.observations(data.observations, others)),
             actions=jnp.asarray(self.actions(data.actions)),
             following=jnp.asarray(following),
-            next_actions=jnp.asarray(self.actions(table.actions)),
-            probabilities=jnp.asarray(trail.probabilities, jnp.float32),
+            next_actions=jnp.asarray(self.actions(table.listed)),
+            probabilities=jax.device_put(trail.probabilities.astype(np.float32, copy=False)),
         )
 
     def inputs(self, observations: np.ndarray, actions: np.ndarray) -> np.ndarray:
@@ -225,7 +234,7 @@ def transitions(
     """
     discounts = jnp.asarray(lines.discounts)[:, None]
     centre, scale = previous.frame
-    following = rows.observations[rows.following[lines.ends]], rows.next_actions[lines.ends]
+    following = rows.observations[rows.following[lines.ends]], rows.candidates(lines.ends)
     next_observation, next_actions = (as_vector(*part) for part in _parts(*following, sizes))
     return Transition(
         inputs=joined(rows.observations[lines.rows], rows.actions[lines.rows], sizes),

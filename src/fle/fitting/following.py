@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fle.data import Dataset
-from fle.data.passes import row_blocks, shows_next, successors
+from fle.data.passes import aligned, row_blocks, shows_next, successors
 from fle.policies import ActionTable
 
 # Minus the logarithm of a chance that is zero, as far as float64 can add up millions of them.
@@ -96,7 +96,7 @@ class Trail:
             return cls(chance, table.probabilities, rewards, data.terminations, linked, gamma)
         following = successors(data.actions, overwrite=False)[:, None]
         chance = np.empty(len(data))
-        probabilities = np.empty(table.probabilities.shape, np.float32)
+        probabilities = aligned(table.probabilities.shape)
         for block in row_blocks(len(data)):
             policy, going = table.probabilities[block], linked[block]
             if coupling is None:
@@ -118,7 +118,11 @@ class Trail:
     @cached_property
     def of_log(self) -> "Trail":
         """The log followed to its end, whatever the policy would have done."""
-        return replace(self, chance=self.linked.astype(float))
+        return replace(self, chance=self.linked.astype(np.float32))
+
+    def forget_log(self) -> None:
+        """Let go of what `of_log` holds, which the first stage alone needs."""
+        vars(self).pop("of_log", None)
 
     @cached_property
     def follows(self) -> bool:
@@ -134,7 +138,7 @@ class Trail:
     def _hazard(self) -> np.ndarray:
         """Sum over rows up to each of minus the logarithm of the chance to go on."""
         with np.errstate(divide="ignore"):
-            return np.cumsum(np.minimum(-np.log(self.chance), NEVER))
+            return np.cumsum(np.minimum(-np.log(self.chance), NEVER), dtype=np.float64)
 
     @cached_property
     def _to_go(self) -> np.ndarray:

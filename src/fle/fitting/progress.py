@@ -220,7 +220,8 @@ def _entries(widths: list[int]) -> int:
 def _widths(spec: ModelSpec, sizes: Sizes) -> list[int]:
     """Of the layers of a network, where the model says them; else none."""
     values = spec.values()
-    hidden = values.get("hidden") or values.get("context")
+    # No hidden layers at all are a network too.
+    hidden = values.get("hidden", values.get("context"))
     if hidden is None:
         return []
     layers = (hidden, hidden) if isinstance(hidden, int) else tuple(hidden)

@@ -46,11 +46,12 @@ class Randomness:
         self._key, key = jax.random.split(self._key)
         return key
 
-    def positions(self, size: int, weights: np.ndarray | None, number: int) -> np.ndarray:
-        """Positions among `size` rows: whole passes in random order, or draws by weight."""
-        if weights is not None:
-            # As `choice` does, without three more arrays of their size.
-            levels = np.cumsum(weights)
+    def positions(self, size: int, levels: np.ndarray | None, number: int) -> np.ndarray:
+        """Positions among `size` rows: whole passes in random order, or draws by weight.
+
+        levels: (size,) sums of the weights up to each row.
+        """
+        if levels is not None:
             drawn = self.generator.random(number) * levels[-1]
             return np.minimum(np.searchsorted(levels, drawn, side="right"), size - 1)
         if number * FEW < size:

@@ -180,7 +180,7 @@ def draw_targets(
     picks = np.minimum((cumulative <= levels).sum(axis=1), cumulative.shape[1] - 1)
     places = np.asarray(rows.following)[lines.ends]
     observations = np.asarray(rows.observations)[places]
-    actions = np.asarray(rows.next_actions)[lines.ends, picks]
+    actions = np.asarray(rows.candidates(lines.ends))[np.arange(len(picks)), picks]
     inputs, returns = as_vectors(observations, actions, sizes), np.zeros(lines.rewards.shape)
     asked = lines.discounts > 0
     for number in np.unique(lines.fits[asked]):

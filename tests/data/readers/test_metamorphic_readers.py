@@ -102,7 +102,7 @@ def test_order_of_rows_and_names_of_episodes_make_no_difference(kind, seed, tmp_
     )
     first = {episode: int(np.flatnonzero(EPISODES[order] == episode)[0]) for episode in range(4)}
     by_place = sorted(first, key=first.__getitem__)
-    rows = np.concatenate([np.flatnonzero(EPISODES == episode) for episode in by_place])
+    rows = np.concatenate([np.flatnonzero(episode == EPISODES) for episode in by_place])
     np.testing.assert_array_equal(order[data.source_rows], rows)
     np.testing.assert_allclose(numbers(data), values[rows], rtol=1e-6)
     assert data.episodes.tolist() == np.repeat(np.arange(4), np.array(LENGTHS)[by_place]).tolist()
@@ -127,7 +127,7 @@ def minari(write):
                 "terminations": ENDS[mine],
                 "truncations": np.zeros(mine.sum(), bool),
             }
-            for mine in (EPISODES == episode for episode in range(len(LENGTHS)))
+            for mine in (episode == EPISODES for episode in range(len(LENGTHS)))
         ]
         box = '{"type": "Box", "dtype": "float64", "shape": [1], "low": [-9], "high": [9]}'
         write(folder / "data", episodes, total_episodes=len(LENGTHS), action_space=box)
