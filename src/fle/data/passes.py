@@ -229,7 +229,7 @@ def aligned(shape: tuple[int, ...]) -> Array:
 
 
 def standardised(parts: Sequence[Array], centre: Array, scale: Array) -> Array:
-    """(values - centre) / scale of arrays one below the other, worked out in float64, as float32."""
+    """(values - centre) / scale of arrays one below the other, in float64, then as float32."""
     result = aligned((sum(map(len, parts)), *parts[0].shape[1:]))
     first = 0
     for values in parts:
