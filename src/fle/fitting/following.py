@@ -144,18 +144,18 @@ class Trail:
     def _to_go(self) -> np.ndarray:
         """(n + 1, d) Discounted rewards from each row to where the log cannot be followed."""
         total = np.concatenate([self.rewards, np.zeros((1, self.rewards.shape[1]))])
-        weight = np.where(self.chance > 0, self.gamma, 0.0)
-        step = 1
+        goes_on = self.chance > 0
+        step, discount = 1, self.gamma
         # Sums over twice as many rows from sums over as many.
-        while step < len(total) and weight.any():
+        while step < len(total) and goes_on.any():
             # Rows ahead lie in this block, or in one that was not yet changed.
             for block in row_blocks(len(total) - step):
                 ahead = slice(block.start + step, block.stop + step)
-                total[block] += weight[block, None] * total[ahead]
-            for block in row_blocks(len(weight) - step):
-                weight[block] *= weight[block.start + step : block.stop + step]
-            weight[max(len(weight) - step, 0) :] = 0.0
-            step *= 2
+                total[block] += (discount * goes_on[block])[:, None] * total[ahead]
+            for block in row_blocks(len(goes_on) - step):
+                goes_on[block] &= goes_on[block.start + step : block.stop + step]
+            goes_on[max(len(goes_on) - step, 0) :] = False
+            step, discount = 2 * step, discount**2
         return total
 
     def shrinkage(self, generator: np.random.Generator) -> tuple[float, float, float]:
