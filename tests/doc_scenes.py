@@ -1,7 +1,9 @@
 """What the pages take for granted: files in the current folder, names, and short training."""
 
 import functools
+import runpy
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -70,6 +72,13 @@ def two_evaluations(folder):
         "old": fle.load_policy("behaviour"),
         "new": names["policy"],
     }
+
+
+def messy_logs(folder):
+    """What examples/make_messy_logs.py writes."""
+    script = Path(__file__).parent.parent / "examples" / "make_messy_logs.py"
+    runpy.run_path(str(script))["main"](folder / "messy")
+    return {}
 
 
 def a_policy_with_odd_outputs(folder):
@@ -210,9 +219,11 @@ SCENES = {
     "docs/baselines.md": (data_and_policy,),
     "docs/gate.md": (data_and_policy,),
     "docs/intervals.md": (data_and_policy,),
+    "docs/notebook.md": (data_and_policy,),
     "docs/policies.md": (a_policy_with_odd_outputs,),
     "docs/report.md": (data_and_policy,),
     "docs/runs.md": (two_evaluations,),
+    "docs/tutorial.md": (messy_logs,),
 }
 # What must hold after the block under a heading.
 CHECKS = {

@@ -169,3 +169,14 @@ def test_a_policy_from_a_file_runs_apart_from_us(capsys, tmp_path, monkeypatch):
     answer = run(capsys, "check", data, "--policy", policy, "--policy-memory", "1K")
     assert answer.code == 2
     assert "--policy-memory: expected at least 268,435,456 bytes" in answer.err
+
+
+def test_several_outputs_are_mapped_by_repeating_the_option(capsys, tmp_path):
+    doses = np.random.default_rng(2).normal(size=len(log()["reward"]))
+    data = write(tmp_path, log(action=doses))
+    policy = onnx_policy(tmp_path, outputs=("a", "b"), actions=1)
+    mapped = ("--policy-output", "mean=a", "--policy-output", "log_std=b")
+    assert run(capsys, "check", data, "--policy", policy, *mapped).code in (0, 1)
+    answer = run(capsys, "check", data, "--policy", policy, *mapped[:2])
+    assert answer.code == 2
+    assert "mean does not make a policy" in answer.err

@@ -157,7 +157,7 @@ def test_a_fault_of_ours_is_one_line(capsys, tmp_path, monkeypatch):
     def broken(*_):
         raise RuntimeError("a\nb \x1b[31m")
 
-    monkeypatch.setattr("fle.cli.check_command.read_data", broken)
+    monkeypatch.setattr("fle.cli.check_command.inspect_data", broken)
     answer = run(capsys, "check", "log.parquet")
     assert answer.code == 3
     assert "please report it" in answer.err
@@ -172,13 +172,13 @@ def test_other_endings(capsys, monkeypatch):
     def stopped(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fle.cli.check_command.read_data", stopped)
+    monkeypatch.setattr("fle.cli.check_command.inspect_data", stopped)
     assert run(capsys, "check", "log.parquet").code == 130
 
     def full(*_):
         raise OSError(28, "No space left on device", "run/run.json")
 
-    monkeypatch.setattr("fle.cli.check_command.read_data", full)
+    monkeypatch.setattr("fle.cli.check_command.inspect_data", full)
     answer = run(capsys, "check", "log.parquet")
     assert (answer.code, answer.err) == (2, "error: run/run.json: No space left on device\n")
 

@@ -85,7 +85,7 @@ def test_the_start_of_an_episode_that_vanishes_is_still_an_initial_observation()
 
 
 def test_dropping_nearly_everything_is_an_error():
-    with pytest.raises(DataError, match="1 rows are left after 2 truncated rows"):
+    with pytest.raises(DataError, match="1 rows are left after 2 rows without a next"):
         build(3, terminations=[0, 0, 1], truncations=[1, 1, 0])
 
 

@@ -46,11 +46,14 @@ def test_users_may_give_what_has_a_check():
     checked = {name for name, field in FIELDS.items() if field.check is not None}
     arguments = inspect.signature(Dataset).parameters
     plain = {"number_of_actions", "reward_names", "observation_names", "action_names"}
+    plain |= {"action_labels"}
     assert set(arguments) == checked | plain
 
 
 def test_read_may_be_told_the_column_of_every_field():
     others = {"source", "probability", "number_of_actions"}
+    # How columns are read, whatever they are called.
+    others |= {"action_labels", "category", "missing", "elapsed"}
     arguments = set(inspect.signature(read).parameters) - others
     # Next probabilities belong to the probabilities, and are found by their name alone.
     assert arguments == set(WORDS) - {"next_probability"}
@@ -102,7 +105,7 @@ def test_the_fingerprint_covers_what_identifies_the_data(full, name):
 
 
 def test_only_what_is_said_of_the_data_does_not_identify_it():
-    said = ["observation_names", "action_names", "warnings", "notes"]
+    said = ["observation_names", "action_names", "action_labels", "warnings", "notes"]
     assert [name for name in FIELDS if not FIELDS[name].identifies] == said
 
 

@@ -35,7 +35,7 @@ def two_rewards():
 
 def test_one_observation_and_action(cart):
     law = cart.at([0.5, -0.4], [0.3])
-    same = cart.at([[0.5, -0.4]], [[0.3]])
+    (same,) = cart.at([[0.5, -0.4]], [[0.3]])
     assert law.mean() == same.mean()
     truth = CART.true_mean([[0.5, -0.4]], [[0.3]], 0)[0]
     # 1000 rows: the bound 2.5 / sqrt(n) of the exact fit.
@@ -49,9 +49,18 @@ def test_a_scalar_action_of_width_one(cart):
     assert cart.at([0.5, -0.4], 0.3).mean() == cart.at([0.5, -0.4], [0.3]).mean()
 
 
-def test_a_batch_is_an_equal_mixture(cart):
+def test_a_batch_is_one_distribution_a_row(cart):
     observations = np.array([[1.0, 0.0], [-0.2, 0.1]])
-    both = cart.at(observations, [0.3])
+    single = [cart.at(x, [0.3]).mean() for x in observations]
+    assert [law.mean() for law in cart.at(observations, [0.3])] == single
+    actions = [[0.3], [-0.1], [0.0]]
+    single = [cart.at(observations[0], a).mean() for a in actions]
+    assert [law.mean() for law in cart.at(observations[0], actions)] == single
+
+
+def test_an_equal_mixture(cart):
+    observations = np.array([[1.0, 0.0], [-0.2, 0.1]])
+    both = cart.mixture(observations, [0.3])
     single = [cart.at(x, [0.3]) for x in observations]
     # 5 standard errors of 100,000 draws of the mixture.
     mean = np.mean([law.mean() for law in single])
@@ -184,8 +193,38 @@ def test_questions_with_names_are_held_against_those_of_the_data(tmp_path):
     result = fle.load(tmp_path)
     expected = result.at([0.5, 2.0], 0).mean()
     assert result.at({"x": 0.5, "y": 2.0}, 0).mean() == expected
-    assert result.at(pd.DataFrame({"x": [0.5], "y": [2.0]}), 0).mean() == expected
+    (row,) = result.at(pd.DataFrame({"x": [0.5], "y": [2.0]}), 0)
+    assert row.mean() == expected
     with pytest.raises(DataError, match=r"observation: expected the columns 'x', 'y'.*the order"):
         result.at({"y": 2.0, "x": 0.5}, 0)
     with pytest.raises(DataError, match="'y' are missing and nothing knows 'z'"):
         result.at({"x": 0.5, "z": 2.0}, 0)
+
+
+def test_questions_in_the_words_of_the_log(tmp_path):
+    """Wards and drugs as they were logged, in a run that was saved and loaded."""
+    generator = np.random.default_rng(0)
+    wards, drugs = generator.choice(["er", "icu"], 80), generator.choice(["A", "none"], 80)
+    frame = pd.DataFrame(
+        {
+            "observation.ward": wards,
+            "observation.age": generator.uniform(20, 80, 80),
+            "action": drugs,
+            "reward": (wards == "icu") + 2.0 * (drugs == "A"),
+            "terminated": True,
+        }
+    )
+    recipe = fle.Recipe(steps=10, batch_size=50, weight_decay=0.0)
+    data = fle.read(frame)
+    model = fle.Gaussian(hidden=())
+    fle.evaluate(data, [0.5, 0.5], horizon=1, model=model, recipe=recipe, out=tmp_path)
+    result = fle.load(tmp_path)
+    assert result.logged.action_labels == ("A", "none")
+    asked = result.at({"ward": "icu", "age": 50.0}, "none")
+    assert asked.mean() == result.at([0.0, 1.0, 50.0], 1).mean()
+    both = result.at({"ward": "icu", "age": 50.0}, ["A", "none"])
+    assert both[1].mean() == asked.mean()
+    with pytest.raises(DataError, match="ward: row 0 is 'ward 9'; expected one of 'er', 'icu'"):
+        result.at({"ward": "ward 9", "age": 50.0}, "A")
+    with pytest.raises(DataError, match="action: expected one of 'A', 'none', got 'B'"):
+        result.at([0.0, 1.0, 50.0], "B")

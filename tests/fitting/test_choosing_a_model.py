@@ -3,7 +3,11 @@ import pytest
 from quick_fits import bandit
 
 import fle
-from fle.fitting.planning import _chosen_model as chosen_model
+from fle.fitting.planning import Question, _chosen_model
+
+
+def chosen_model(model, data, gamma=1.0, horizon=1):
+    return _chosen_model(model, data, Question(gamma, horizon, "all", None))
 
 
 def data(rows, rewards):
@@ -44,3 +48,44 @@ def test_a_model_that_needs_hyperparameters_says_so(name):
 def test_a_name_close_to_one():
     with pytest.raises(fle.FLEError, match="Did you mean 'autoregressive'"):
         chosen_model("autoregresive", data(10, 1))
+
+
+def on_a_lattice(values, ends=True):
+    rewards = np.resize(np.asarray(values, float), 60)
+    return fle.Dataset(
+        observations=np.zeros(60, int),
+        actions=np.zeros(60, int),
+        rewards=rewards,
+        next_observations=np.zeros(60, int),
+        terminations=np.full(60, ends) & (np.arange(60) % 3 == 2),
+        truncations=np.full(60, not ends) & (np.arange(60) % 3 == 2),
+        episodes=np.arange(60) // 3,
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "ends", "horizon", "points"),
+    [
+        # From -3 to 2, which is only ever earned at an end, after 0 at most.
+        ([-1, 0, 2], True, 3, 6),
+        # From 15 to 27 by 2: nothing ends early, so that all have three terms.
+        ([5, 7, 9], False, 3, 7),
+        # An episode may end after a reward of 5: from 5 to 27 by 1.
+        ([7, 9, 5], True, 3, 23),
+        ([0, 5], True, 1, 2),
+        ([0, 0.1], True, 150, 151),
+    ],
+)
+def test_few_possible_returns_get_probabilities_of_their_own(values, ends, horizon, points):
+    chosen, (note,) = chosen_model("auto", on_a_lattice(values, ends), horizon=horizon)
+    assert chosen == fle.Categorical(atoms=points)
+    assert f"the {points} returns that sums of the logged rewards can be" in note
+
+
+@pytest.mark.parametrize(
+    ("values", "gamma", "horizon"),
+    [([0, 0.1], 1.0, 151), ([0, 1], 0.9, None), ([0, 1], 0.9, 5), ([1, 2**0.5, np.pi], 1.0, 2)],
+)
+def test_many_possible_returns_do_not(values, gamma, horizon):
+    chosen, _ = chosen_model("auto", on_a_lattice(values), gamma, horizon)
+    assert chosen == fle.GMM()

@@ -162,9 +162,11 @@ def test_given_stages_are_used():
 
 
 def test_automatic_model_is_named():
-    plan = planned(horizon=1, model="auto")
+    plan = planned(gamma=0.5, model="auto")
     assert isinstance(plan.model, fle.GMM)
     assert any(note.startswith("model: GMM") for note in plan.notes)
+    # Two rewards and one step: two returns.
+    assert planned(horizon=1, model="auto").model == fle.Categorical(atoms=2)
 
 
 def test_batch_is_capped_at_the_rows_there_are():

@@ -1,7 +1,9 @@
 """How a fit runs: compiled once, repeatable, stopped where it fails."""
 
+import re
 from dataclasses import dataclass, replace
 
+import jax
 import numpy as np
 import pytest
 from quick_fits import TABLE, TABLE_TRAINING, cycle
@@ -11,17 +13,21 @@ from fle.errors import FLEWarning, TrainingError
 from fle.models.families.gaussian import ExpectedLikelihood
 from fle.recipe import ONE_FIT
 
-TRACES = []
+TRACES, PREPARED = [], []
 # Trainings this short have no tails, and say so.
 BRIEF = pytest.mark.filterwarnings("ignore:the first fit misses rare returns:fle.FLEWarning")
 
 
 class CountedObjective(ExpectedLikelihood):
-    """Notes each time its loss is traced: Python runs only then."""
+    """Notes each time its loss or its targets are traced: Python runs only then."""
 
     def loss(self, law, inputs, targets):
         TRACES.append(1)
         return super().loss(law, inputs, targets)
+
+    def prepare(self, law, previous, transition):
+        PREPARED.append(1)
+        return super().prepare(law, previous, transition)
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,7 @@ class Counted(fle.Gaussian):
 def traces(batch_size, **problem):
     """How often the loss was traced in one fit. Another batch size is another compilation."""
     TRACES.clear()
+    PREPARED.clear()
     changes = problem.pop("recipe", {})
     training = fle.Recipe(steps=4, batch_size=batch_size, weight_decay=0.0, **changes)
     spec = Counted(hidden=())
@@ -50,6 +57,7 @@ def test_one_compilation_whatever_the_number_of_stages():
     assert 1 <= few <= 4
     # A second fit of the same shapes compiles nothing at all.
     assert traces(21, gamma=0.5, stages=5) == 0
+    assert not PREPARED
     # With a finite horizon locations have a trend: another model, and its held-out loss.
     assert 1 <= traces(21, horizon=9) <= few + 1
     assert traces(21, horizon=9, gamma=0.5) == 0
@@ -62,6 +70,15 @@ def test_one_compilation_whatever_the_number_of_stages():
     kept = (data.episodes % 2 == 0) | (data.steps < 4)
     # Other numbers of rows: training and the held-out loss, once each.
     assert traces(22, horizon=10, data=data.subset(kept)) <= few + 1
+
+
+def test_other_numbers_of_rows_compile_what_depends_on_them_alone(caplog):
+    problem = {"gamma": 0.9, "stages": 2}
+    traces(20, **problem)
+    with jax.log_compiles():
+        traces(20, data=cycle(210), **problem)
+    compiled = re.findall(r"Finished XLA compilation of jit\((\w+)\)", caplog.text)
+    assert compiled == ["train_stage", "mean_loss"]
 
 
 def small_fit(seed, **settings):

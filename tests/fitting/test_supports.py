@@ -11,13 +11,11 @@ from fle.fitting.supports import (
     LEAST_TIES,
     OTHERS,
     WIDEST,
-    Lattice,
     atoms_of,
-    lattice_of,
     return_limits,
     support_of,
 )
-from fle.models.support import MOST_ATOMS
+from fle.models.support import MOST_ATOMS, Lattice, lattice_of
 
 TARGETS = 8_192
 BANDITS = 50_000

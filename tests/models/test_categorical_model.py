@@ -113,3 +113,29 @@ def test_draw_picks_atoms_by_mass():
 def test_grids_refuse_five_dimensions_and_say_why(spec):
     with pytest.raises(ModelError, match=r"\^5 = .* cells .* Use fewer cells a coordinate, or GMM"):
         build(spec, returns=5)
+
+
+def test_atoms_fall_on_the_lattice_of_the_targets():
+    generator = np.random.default_rng(0)
+    # -2, -1.5, ..., 4 in single precision, with the rounding of sums: 13 points for 21 atoms.
+    targets = 0.5 * generator.integers(-4, 9, (500, 1))
+    noisy = np.float32(targets * (1 + 1e-7 * generator.standard_normal((500, 1))))
+    (centre,), (scale,) = fle.Categorical(atoms=21).frame(noisy)
+    atoms = centre + scale * np.linspace(-1, 1, 21)
+    assert atoms * 2 == pytest.approx(np.round(atoms * 2), abs=1e-4)
+    assert atoms[0] <= targets.min()
+    assert targets.max() <= atoms[-1]
+    assert np.diff(atoms) == pytest.approx(0.5, rel=1e-5)
+
+
+def test_a_sum_on_the_lattice_is_projected_exactly():
+    # y is 0 or 2 with equal chances on atoms 0, 1, 2; r = 1 is one atom: mass at 1 and 3, of which
+    # the latter is beyond the grid of this frame and stays at its edge.
+    mass = np.array([0.5, 0.0, 0.5])
+    assert projected(mass, [1.0], [1.0]) == pytest.approx([0.0, 0.5, 0.5], abs=1e-6)
+
+
+def test_targets_without_a_lattice_have_their_range():
+    targets = np.random.default_rng(0).standard_normal((500, 1))
+    (centre,), (scale,) = fle.Categorical(atoms=21).frame(targets)
+    assert centre - scale < targets.min() < targets.max() < centre + scale

@@ -177,7 +177,7 @@ def fails(observations):
         (lambda x: np.zeros(2, int), r"answered shape \(2,\) for 7 observations"),
         (lambda x: 1, r"answered shape \(\) for 7 observations"),
         (lambda x: None, "answered None of dtype object"),
-        (lambda x: ["left"] * len(x), "expected an array of numbers"),
+        (lambda x: ["left"] * len(x), "classes are .left., but the actions of the data are 0 to"),
         (lambda x: [[1], [1, 2]], "answered list for rows 0 to 6"),
         (Stochastic(lambda x, generator: np.zeros(len(x))), r"astype\(int\)"),
         (fails, "failed on rows 0 to 6.*KeyError: 'no such layer'"),

@@ -1,25 +1,59 @@
 """`fle check`: what is in the data, what is wrong with it, and what it says about a policy."""
 
 import argparse
+import dataclasses
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fle.cli.inputs import named_policy, read_data
-from fle.cli.messages import DONE, NO_ESTIMATE, Messages, Outcome
-from fle.cli.text_tables import labelled, short
+from fle.cli.commands import CHECK, COLUMNS
+from fle.cli.inputs import inspect_data, named_policy
+from fle.cli.messages import (
+    DONE,
+    NO_ESTIMATE,
+    WRONG_INPUT,
+    Messages,
+    Outcome,
+    UsageError,
+    in_options,
+    one_line,
+    say,
+)
+from fle.cli.parser import as_toml
+from fle.cli.text_tables import aligned, labelled, short
 from fle.data import Dataset
+from fle.data.readers.inspection import Inspection
+from fle.data.schema import WORDS
+from fle.files import write_atomically
 from fle.policies import tabulated
 
-MOST_ACTIONS = 10
+MOST_ACTIONS, MOST_COLUMNS = 10, 60
+# What is written for `fle evaluate` are options that both commands have.
+EVALUATE_KEYS = dataclasses.replace(CHECK, name="evaluate")
 
 
 def check(options: argparse.Namespace, messages: Messages) -> Outcome:
-    """Read the data and, if there is one, ask the policy."""
+    """Read the data, tell all that is wrong with it and, if there is a policy, ask it."""
     policies = [] if options.policy is None else [options.policy]
-    data = read_data(options, policies)
+    found = inspect_data(options, policies)
+    document: dict[str, Any] = {"columns": [dataclasses.asdict(column) for column in found.columns]}
+    columns = _column_lines(found)
+    if options.write is not None:
+        write_mapping(Path(options.write), options, found)
+        columns += [f"mapping: {options.write}"]
+    data = found.data
+    if data is None:
+        faults = [in_options(one_line(fault)) for fault in found.faults]
+        for fault in faults:
+            say(f"error: {fault}")
+        problems = f"{len(faults)} problem{'s' if len(faults) > 1 else ''}, above"
+        document |= {"error": faults[0], "problems": faults}
+        return Outcome((*columns, problems), document, WRONG_INPUT)
+    for warning in data.warnings:
+        messages.warn(warning)
     rows = [("data", " ".join(options.data)), *_rows(data)]
-    document: dict[str, Any] = {"data": describe(data), "notes": list(data.notes)}
+    document |= {"data": describe(data), "notes": list(data.notes)}
     enough = True
     if options.policy is not None:
         policy = named_policy(options.policy, data, options)
@@ -29,8 +63,52 @@ def check(options: argparse.Namespace, messages: Messages) -> Outcome:
         for remark in target.remarks:
             messages.warn(remark)
         enough = target.enough
-    lines = [*labelled(rows), *(f"note: {note}" for note in data.notes), _verdict(messages, enough)]
+    notes = [f"note: {note}" for note in data.notes]
+    lines = [*labelled(rows), *columns, *notes, _verdict(messages, enough)]
     return Outcome(tuple(lines), document, DONE if enough else NO_ESTIMATE)
+
+
+def _column_lines(found: Inspection) -> list[str]:
+    """A line for each column, suspicious ones first."""
+    if not found.columns:
+        return []
+    shown = found.columns[:MOST_COLUMNS]
+    rows = [("column", "part", "kind", "range", "missing", "look at")]
+    rows += [
+        (
+            column.name,
+            column.role or "not used",
+            column.kind,
+            column.span,
+            str(column.missing or ""),
+            in_options("; ".join(column.suspicions)),
+        )
+        for column in shown
+    ]
+    more = len(found.columns) - len(shown)
+    return ["", *aligned(rows, left=6), *([f"and {more:,} more columns"] if more else []), ""]
+
+
+def write_mapping(path: Path, options: argparse.Namespace, found: Inspection) -> None:
+    """The options with the columns that were found, as a file for --config; never written over."""
+    if path.exists():
+        raise UsageError(f"--write: {path} is there already; name a new file, or delete it")
+    resolved = argparse.Namespace(**vars(options))
+    single = {option.name: option.form == "value" for option in COLUMNS}
+    for role, names in found.roles.items():
+        if role in single and not getattr(resolved, role):
+            setattr(resolved, role, names[0] if single[role] else list(names))
+    unused = [column.name for column in found.columns if not column.role]
+    lines = [
+        *as_toml(EVALUATE_KEYS, resolved, path.name).splitlines(),
+        *(
+            f'# {role} = "..."  # not found'
+            for role, words in WORDS.items()
+            if words.required and role not in found.roles
+        ),
+        *([f"# not used: {', '.join(one_line(name) for name in unused)}"] if unused else []),
+    ]
+    write_atomically(path, ("\n".join(lines) + "\n").encode("utf-8"))
 
 
 def describe(data: Dataset) -> dict[str, Any]:
@@ -86,7 +164,7 @@ def _rows(data: Dataset) -> list[tuple[str, str]]:
         rows.append(("observations", text))
     if "shares" in actions:
         listed = enumerate(actions["shares"][:MOST_ACTIONS])
-        shares = ", ".join(f"{code}: {share:.1%}" for code, share in listed)
+        shares = ", ".join(f"{data.label(code)}: {share:.1%}" for code, share in listed)
         more = ", ..." if len(actions["shares"]) > MOST_ACTIONS else ""
         rows.append(("actions", f"{actions['discrete']} discrete ({shares}{more})"))
     else:
@@ -135,7 +213,9 @@ def _observations(data: Dataset) -> dict[str, Any]:
 def _actions(data: Dataset) -> dict[str, Any]:
     if data.number_of_actions is not None:
         counts = np.bincount(data.actions, minlength=data.number_of_actions)
-        return {"discrete": data.number_of_actions, "shares": (counts / len(data)).tolist()}
+        shares = (counts / len(data)).tolist()
+        labels = list(data.action_labels)
+        return {"discrete": data.number_of_actions, "labels": labels, "shares": shares}
     return {
         "continuous": data.action_dim,
         "least": data.actions.min(),

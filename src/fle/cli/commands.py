@@ -17,6 +17,8 @@ from fle.cli.options import (
     weights,
     whole,
 )
+from fle.data.readers.coding import MISSING
+from fle.data.readers.ordering import UNITS
 from fle.returns.measures import known_forms
 
 MODELS = ("auto", *models.names())
@@ -85,12 +87,29 @@ COLUMNS = (
         kind=whole(1),
         metavar="N",
     ),
+    Option(
+        "action_labels",
+        "all actions in order, where the column holds text; repeatable",
+        "list",
+        metavar="LABEL",
+    ),
+    Option(
+        "category",
+        "observation columns of numbers that are categories; repeatable",
+        "list",
+        metavar="COLUMN",
+    ),
+    Option("missing", "what to do about missing observations", choices=MISSING, default="refuse"),
+    Option("elapsed", "a feature: time since the row before, in", choices=tuple(UNITS)),
 )
 POLICY = Option("policy", POLICY_HELP, metavar="P", required=True)
 POLICY_SETTINGS = (
     Option("policy_input", "name of the ONNX input", metavar="NAME"),
     Option(
-        "policy_output", "what the ONNX outputs are, such as logits=output_0", metavar="ROLE=NAME"
+        "policy_output",
+        "what the ONNX outputs are, such as logits=output_0; repeatable",
+        "list",
+        metavar="ROLE=NAME",
     ),
     Option("policy_timeout", "how long it may take in total", "value", seconds, "SECONDS"),
     Option(
@@ -181,6 +200,10 @@ MEMORY = Option(
 JSON = Option("json", "print one JSON document and nothing else", "switch")
 CONFIG = Option("config", "a TOML file with any of these options", metavar="FILE")
 
+WRITE = Option(
+    "write", "write what each column is to a new TOML file, for --config", metavar="FILE"
+)
+
 CHECK = Command(
     "check",
     "fle.cli.check_command",
@@ -189,11 +212,12 @@ CHECK = Command(
     """\
   fle check logs.parquet
   fle check logs/ --observation 'obs_*' --terminated done
+  fle check visits.csv --step date --missing forward --write mapping.toml
   fle check logs.parquet --policy policy.onnx --json""",
     (
         ("data", (DATA, *COLUMNS)),
         ("policy", (Option("policy", POLICY_HELP, metavar="P"), *POLICY_SETTINGS)),
-        ("output", (MEMORY, JSON, CONFIG)),
+        ("output", (WRITE, MEMORY, JSON, CONFIG)),
     ),
 )
 EVALUATE = Command(

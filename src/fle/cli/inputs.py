@@ -13,6 +13,8 @@ from fle import models
 from fle.cli.messages import UsageError
 from fle.cli.options import NONE
 from fle.data import Dataset, read
+from fle.data.readers.coding import Wishes
+from fle.data.readers.inspection import Inspection, inspect
 from fle.errors import PolicyError, SettingsError, nearest
 from fle.manifests import misfit
 from fle.policies import Policy, RowProbabilities, load_policy
@@ -36,22 +38,45 @@ UNNAMED = "probability"
 
 def read_data(options: argparse.Namespace, policies: Sequence[str]) -> Dataset:
     """The logged data, with the probability columns that the policies need."""
-    source = options.data[0] if len(options.data) == 1 else options.data
-    return read(
-        source,
-        observation=_names(options.observation),
-        action=_names(options.action),
-        reward=_names(options.reward),
-        episode=options.episode,
-        step=options.step,
-        terminated=options.terminated,
-        truncated=options.truncated,
-        next_observation=_names(options.next_observation),
-        weight=options.weight,
-        propensity=_names(options.propensity),
-        probability=_probability(options, policies),
-        number_of_actions=options.number_of_actions,
-    )
+    return read(_source(options), **_mapped(options, policies), **_wishes(options))
+
+
+def inspect_data(options: argparse.Namespace, policies: Sequence[str]) -> Inspection:
+    """The same, column by column, with every fault."""
+    wishes = Wishes(**_wishes(options))
+    return inspect(_source(options), _mapped(options, policies), wishes)
+
+
+def _source(options: argparse.Namespace) -> str | list[str]:
+    data: list[str] = options.data
+    return data[0] if len(data) == 1 else data
+
+
+def _mapped(options: argparse.Namespace, policies: Sequence[str]) -> dict[str, Any]:
+    """The columns of each part; None leaves one to the reader."""
+    return {
+        "observation": _names(options.observation),
+        "action": _names(options.action),
+        "reward": _names(options.reward),
+        "episode": options.episode,
+        "step": options.step,
+        "terminated": options.terminated,
+        "truncated": options.truncated,
+        "next_observation": _names(options.next_observation),
+        "weight": options.weight,
+        "propensity": _names(options.propensity),
+        "probability": _probability(options, policies),
+    }
+
+
+def _wishes(options: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "number_of_actions": options.number_of_actions,
+        "action_labels": options.action_labels or None,
+        "category": _names(options.category),
+        "missing": options.missing,
+        "elapsed": options.elapsed,
+    }
 
 
 def read_data_to_fit(options: argparse.Namespace, policies: Sequence[str]) -> Dataset:
@@ -75,7 +100,7 @@ def named_policy(text: str, data: Dataset, options: argparse.Namespace) -> Polic
     return load_policy(
         text,
         input=options.policy_input,
-        output=options.policy_output,
+        output=",".join(options.policy_output) or None,
         allow_code=options.allow_code,
         timeout=options.policy_timeout or TIMEOUT_SECONDS,
         memory=options.policy_memory or POLICY_MEMORY,

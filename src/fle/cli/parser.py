@@ -17,7 +17,7 @@ from fle.cli.options import Option
 from fle.errors import nearest
 
 # Said on the command line only.
-UNWRITTEN = ("config", "json", "plan", "sign_key", "memory")
+UNWRITTEN = ("config", "json", "plan", "sign_key", "memory", "write")
 REPRODUCE = "reproduce"
 REPRODUCE_MODULE = "fle.paper.command"
 EXIT_CODES = """\
@@ -181,8 +181,11 @@ def read_config(path: Path, command: Command) -> dict[str, Any]:
     return values
 
 
-def as_toml(command: Command, options: argparse.Namespace) -> str:
-    """The resolved options, in the order of the help, tables last; not those that enable code."""
+def as_toml(command: Command, options: argparse.Namespace, name: str = "run.toml") -> str:
+    """The resolved options, in the order of the help, tables last; not those that enable code.
+
+    name: of the file that they will be in.
+    """
     typed: list[str] = []
     lines: list[str] = []
     tables: list[str] = []
@@ -197,8 +200,8 @@ def as_toml(command: Command, options: argparse.Namespace) -> str:
             tables += ["", f"[{option.name}]", *_entries(value)]
         else:
             lines += _entries({option.name: value})
-    command_line = " ".join(["fle", command.name, "--config run.toml", *typed])
-    return "\n".join([f"# {command_line}", *lines, *tables]) + "\n"
+    heading = " ".join(["fle", command.name, f"--config {name}", *typed])
+    return "\n".join([f"# {heading}", *lines, *tables]) + "\n"
 
 
 def as_words(command: Command, options: argparse.Namespace) -> list[str]:

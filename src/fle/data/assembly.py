@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,12 @@ import numpy as np
 from fle.data import episodes as rules
 from fle.data import validation
 from fle.data.episodes import Transitions
+from fle.data.faults import Faults
 from fle.data.passes import Array, gather
 from fle.data.schema import COLUMN_OF, FIELDS, OTHER_ARRAYS, ROW_FIELDS, WORDS, Kind
 from fle.data.validation import Context, flag_array, numeric_array, require_finite
 from fle.errors import DataError
 
-MINIMUM_ROWS = 2
 FIRST_ROWS, MOST_CODES = 1_000, 50
 REQUIRED = tuple(name for name, column in COLUMN_OF.items() if WORDS[column].required)
 # An episode of its own has flags by row, or one answer in the words of a table.
@@ -40,9 +40,11 @@ class Given:
 
     fields: by the names of the schema; what is absent or None was not given.
     next_missing: (n,), where next observations are fillers.
-    order: sorts the rows as `steps` would, but declares nothing about time.
+    order: sorts the rows as `steps` would, but declares nothing about time; numbers or dates.
+    unusable: (n,), rows with fillers, where an episode is cut.
     owned: whether the observations are known to be finite, and their memory may be used again.
     warnings, notes: what was found out before.
+    rows: how many there are, where faults are collected: zeros stand for a faulty field.
     """
 
     fields: Mapping[str, Any]
@@ -50,12 +52,16 @@ class Given:
     reward_names: Sequence[str] | None = None
     observation_names: Sequence[str] | None = None
     action_names: Sequence[str] | None = None
+    action_labels: Sequence[str] | None = None
     next_missing: Array | None = None
     order: Any | None = None
+    unusable: Array | None = None
     recorded: Recorded | None = None
     owned: bool = False
     warnings: Sequence[str] = ()
     notes: Sequence[str] = ()
+    faults: Faults = field(default_factory=Faults)
+    rows: int = 0
 
 
 def assemble(given: Given) -> dict[str, Any]:
@@ -70,6 +76,7 @@ def assemble(given: Given) -> dict[str, Any]:
     else:
         values["initial_observations"] = initial
     count = _count_actions(given, transitions.others)
+    given.faults.require_none()
     notes = (
         *given.notes,
         *_remarks_on_episodes(transitions.episodes, warnings),
@@ -77,7 +84,7 @@ def assemble(given: Given) -> dict[str, Any]:
     )
     if given.fields.get("steps") is None:
         transitions = replace(transitions, steps=None)
-    transitions = rules.continue_rows(transitions, warnings, overwrite=given.owned)
+    transitions = rules.continue_rows(transitions, overwrite=given.owned)
     columns = transitions.columns()
     values.update({name: columns.get(name) for name in ROW_FIELDS})
     if values["weights"] is not None:
@@ -95,6 +102,7 @@ def assemble(given: Given) -> dict[str, Any]:
             )
             for name in ("observation", "action")
         },
+        "action_labels": validation.label_tuple(given.action_labels, count),
         "probability_names": () if given.recorded is None else given.recorded.names,
         "number_of_source_rows": rows,
         "whole_episodes": transitions.episodes is not None,
@@ -131,23 +139,31 @@ def _checked(given: Given) -> tuple[Transitions, Array | None, Array | None]:
 def _checked_fields(given: Given) -> dict[str, Array]:
     """The fields that were given, each as its line of the schema wants it."""
     raw = dict(given.fields)
-    if raw.get("steps") is None:
-        raw["steps"] = given.order
-    context = Context(number_of_actions=given.number_of_actions, known_finite=given.owned)
+    context = Context(number_of_actions=_stated_count(given), known_finite=given.owned)
     checked: dict[str, Array] = {}
-    for name, field in FIELDS.items():
-        if field.check is not None and (name in REQUIRED or raw.get(name) is not None):
-            checked[name] = field.check(name, raw.get(name), context)
-            context = replace(
-                context, observations=checked["observations"], actions=checked.get("actions")
-            )
+    for name, entry in FIELDS.items():
+        needed = name in REQUIRED
+        if entry.check is None or not (needed or raw.get(name) is not None):
+            continue
+        if not (given.faults.found and raw.get(name) is None):
+            with given.faults.caught():
+                checked[name] = entry.check(name, raw.get(name), context)
+        if needed and name not in checked:
+            shape = (given.rows,) if name == "actions" else (given.rows, 1)
+            checked[name] = np.zeros(shape, dtype=np.int64 if name == "actions" else np.float64)
+        context = replace(
+            context, observations=checked.get("observations"), actions=checked.get("actions")
+        )
+    if raw.get("steps") is None and given.order is not None:
+        with given.faults.caught():
+            checked["steps"] = validation.order_array("steps", given.order)
     rows = len(checked["observations"])
     for name, array in checked.items():
         if FIELDS[name].kind is Kind.ROW:
             validation.require_rows(name, array, rows)
-    if rows < MINIMUM_ROWS:
+    if rows < rules.FEWEST_ROWS:
         raise DataError(
-            f"the data has {rows} transition; expected at least {MINIMUM_ROWS},"
+            f"the data has {rows} transition; expected at least {rules.FEWEST_ROWS},"
             " since one row says nothing about a distribution"
         )
     return checked
@@ -165,17 +181,28 @@ def _in_episodes(
             "no row is terminated and no truncations were given: every return runs on without an"
             " end; give terminations (or all-False truncations if the problem never ends)"
         )
+    declared = not timeless
     transitions = rules.settle_flags(transitions, warnings)
     if labels is not None:
         transitions = rules.order_rows(transitions, warnings)
     elif any(flags is not None for flags in ends):
-        transitions = replace(transitions, episodes=rules.derive_episodes(transitions))
+        episodes = rules.derive_episodes(transitions, declared=declared)
+        transitions = replace(transitions, episodes=episodes)
         labels = np.arange(len(transitions))
     if labels is not None:
-        rules.check_steps(transitions, labels)
-        rules.check_ends(transitions, labels)
+        checks = rules.check_steps if declared else rules.check_order
+        for check in (checks, rules.check_ends):
+            with given.faults.caught():
+                check(transitions, labels)
     transitions = rules.close_open_ends(transitions, warnings)
-    transitions = rules.settle_next_observations(transitions, warnings)
+    with given.faults.caught():
+        transitions = rules.settle_next_observations(transitions, warnings)
+    given.faults.require_none()
+    rules.announce_dropped(transitions, warnings)
+    if given.unusable is not None:
+        transitions = rules.cut_before(
+            transitions, given.unusable[transitions.source_rows], warnings
+        )
     return rules.follow_probabilities(transitions)
 
 
@@ -225,9 +252,17 @@ def _are_codes(actions: Array) -> bool:
     return whole and values[0] >= 0 and 1 < values.size <= MOST_CODES
 
 
+def _stated_count(given: Given) -> int | None:
+    """How many actions there are, as the user said, or as many as there are labels."""
+    if given.number_of_actions is None and given.action_labels:
+        return len(given.action_labels)
+    return given.number_of_actions
+
+
 def _count_actions(given: Given, fields: Mapping[str, Array]) -> int | None:
-    if given.number_of_actions is not None:
-        return int(given.number_of_actions)
+    stated = _stated_count(given)
+    if stated is not None:
+        return int(stated)
     actions, propensities = fields["actions"], fields.get("propensities")
     if propensities is not None and propensities.ndim == 2:
         return int(propensities.shape[1])

@@ -14,11 +14,15 @@ from fle.data.passes import Array
 from fle.data.schema import ROW_FIELDS, Record, fingerprint
 from fle.data.validation import numeric_array, require_rows, weight_array
 from fle.errors import DataError, FLEWarning, SettingsError
+from fle.notebook import Tabular, html_lines
+
+# Labels of actions that are shown in a line.
+MOST_LABELS = 10
 
 
 @final
 @dataclass(frozen=True, init=False, eq=False, repr=False)
-class Dataset(Record):
+class Dataset(Record, Tabular):
     """Logged transitions, one row each, as read-only NumPy arrays.
 
     >>> data = Dataset(observations=[[0.0], [1.0]], actions=[0, 1], rewards=[1.0, 2.0],
@@ -47,6 +51,8 @@ class Dataset(Record):
       or densities if actions are continuous; or (n, A), the probabilities of all actions.
     - `observation_names`, `action_names`: of the columns of vectors. A policy with names, and later
       questions with names, must have the same in the same order.
+    - `action_labels`: what the action codes 0, 1, ... are called. Policies may answer with these,
+      and those that know their own are matched by name.
     - `initial_observations`: (m, p) or (m,). If left out, the episode starts, or rows at step 0.
 
     Afterwards `episodes` are numbered by first appearance, and `source_rows` says which of the
@@ -73,6 +79,7 @@ class Dataset(Record):
         reward_names: Sequence[str] | None = None,
         observation_names: Sequence[str] | None = None,
         action_names: Sequence[str] | None = None,
+        action_labels: Sequence[str] | None = None,
     ) -> None:
         fields = {
             "observations": observations,
@@ -93,6 +100,7 @@ class Dataset(Record):
             reward_names=reward_names,
             observation_names=observation_names,
             action_names=action_names,
+            action_labels=action_labels,
         )
         super().__init__(**assemble(given))
         emit_warnings(self, stacklevel=2)
@@ -148,6 +156,10 @@ class Dataset(Record):
     def number_of_episodes(self) -> int | None:
         """How many episodes have rows here; None if episodes are unknown."""
         return None if self.episodes is None else len(np.unique(self.episodes))
+
+    def label(self, action: int) -> str:
+        """What an action code is called: its label, or the code itself."""
+        return self.action_labels[action] if self.action_labels else str(action)
 
     def require_initial_observations(self) -> Array:
         """The initial observations, or a DataError that says how to give them."""
@@ -279,6 +291,27 @@ class Dataset(Record):
         lines += [f"warning: {warning}" for warning in self.warnings]
         return "\n".join(lines)
 
+    def columns(self) -> dict[str, Array]:
+        """The rows as they are used: actions by their labels, features and rewards by name."""
+        table: dict[str, Array] = {}
+        if self.episodes is not None:
+            table["episode"] = self.episodes
+        for role, values in (("observation", self.observations), ("action", self.actions)):
+            if values.ndim == 1:
+                labels = np.asarray(self.action_labels) if role == "action" else ()
+                table[role] = labels[values] if len(labels) else values
+                continue
+            names = getattr(self, f"{role}_names") or range(values.shape[1])
+            table |= {f"{role}.{name}": values[:, i] for i, name in enumerate(names)}
+        alone = self.reward_names == ("reward",)
+        for name, values in zip(self.reward_names, self.rewards.T, strict=True):
+            table["reward" if alone else f"reward.{name}"] = values
+        return table | {"terminated": self.terminations, "truncated": self.truncations}
+
+    def _repr_html_(self) -> str:
+        lines = [line.partition(": ")[::2] for line in self.summary().splitlines()]
+        return html_lines("Logged data", lines)
+
     def propensities_in_words(self) -> str:
         """What is logged about the policy that logged the data."""
         if self.propensities is None:
@@ -294,8 +327,11 @@ class Dataset(Record):
             observed = f"{self.observations.shape[1]} features ({self.observations.dtype})"
         else:
             observed = f"{self.number_of_observations} discrete states"
+        more = ", ..." if len(self.action_labels) > MOST_LABELS else ""
+        shown = ", ".join(self.action_labels[:MOST_LABELS]) + more
+        labels = f" ({shown})" if shown else ""
         acted = (
-            f"{self.number_of_actions} discrete"
+            f"{self.number_of_actions} discrete{labels}"
             if self.discrete_actions
             else f"{self.action_dim} continuous"
         )

@@ -16,6 +16,8 @@ from fle.data.passes import (
 )
 from fle.errors import DataError
 
+FEWEST_ROWS = 2
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Transitions:
@@ -155,6 +157,51 @@ def check_steps(transitions: Transitions, labels: Array) -> None:
     )
 
 
+def check_order(transitions: Transitions, labels: Array) -> None:
+    """Within an episode the order must increase; where it counts rows, it must not skip any.
+
+    It counts rows if most rows are one above the row before. Dates and clocks may skip.
+    """
+    episodes, order = transitions.episodes, transitions.steps
+    if episodes is None or order is None:
+        return
+    starts = starts_episode(episodes)
+    inside = ~starts[1:]
+    back = inside & (order[1:] <= order[:-1])
+    if back.any():
+        row = 1 + int(np.argmax(back))
+        here, before = (transitions.source_rows[place] for place in (row, row - 1))
+        episode = labels[episodes[row]]
+        if order[row] == order[row - 1]:
+            raise DataError(
+                f"episode {episode} has step {order[row]} twice (rows {before} and {here});"
+                " expected each step once: drop one, or give the rows different episodes"
+            )
+        raise DataError(
+            f"episode {episode}: row {here} has step {order[row]} after {order[row - 1]}; expected"
+            " steps that increase: give the rows different episodes (episode=...)"
+        )
+    if order.dtype.kind not in "iu":
+        return
+    ahead = (order[1:] - order[:-1])[inside]
+    if ahead.size == 0 or 2 * (ahead == 1).sum() < ahead.size:
+        return
+    values, counts = np.unique(order[starts], return_counts=True)
+    # One counter may also run through all episodes.
+    through = bool((order[1:] > order[:-1]).all()) or 2 * counts.max() < starts.sum()
+    expected = np.where(starts, order if through else values[np.argmax(counts)], 0)
+    expected[1:] = np.where(starts[1:], expected[1:], order[:-1] + 1)
+    wrong = order != expected
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise DataError(
+            f"episode {labels[episodes[row]]}: step {expected[row]} is missing; row"
+            f" {transitions.source_rows[row]} has step {order[row]}. A row was left out there, and"
+            " the rows around it do not follow each other: add the row, or start a new episode"
+            " after the gap"
+        )
+
+
 def check_ends(transitions: Transitions, labels: Array) -> None:
     """Nothing may follow the end of an episode."""
     if transitions.episodes is None:
@@ -170,12 +217,16 @@ def check_ends(transitions: Transitions, labels: Array) -> None:
             raise DataError(
                 f"episode {labels[transitions.episodes[row]]} is {name} at row"
                 f" {transitions.source_rows[row]} but has rows after it; expected the flag on the"
-                " last row only: give the later rows an episode of their own, or fix the flag"
+                " last row only: give the later rows an episode of their own, or fix the flag; if"
+                " the rows are in no order, say which column orders them with step=..."
             )
 
 
-def derive_episodes(transitions: Transitions) -> Array | None:
-    """Episodes read off the end flags, or None where the rows do not follow each other."""
+def derive_episodes(transitions: Transitions, *, declared: bool) -> Array | None:
+    """Episodes read off the end flags, or None where the rows do not follow each other.
+
+    declared: whether the steps count from 0; if not, they only have to increase.
+    """
     ends = transitions.terminations | transitions.truncations
     episodes = np.concatenate([[0], np.cumsum(ends[:-1])])
     if transitions.next_observations is None:
@@ -183,9 +234,14 @@ def derive_episodes(transitions: Transitions) -> Array | None:
     if not_followed(transitions, episodes).any():
         return None
     steps = transitions.steps
-    if steps is not None and (steps != position_in_episode(episodes)).any():
-        return None
-    return episodes
+    if steps is None:
+        return episodes
+    if declared:
+        follows = steps == position_in_episode(episodes)
+    else:
+        follows = starts_episode(episodes)
+        follows[1:] |= steps[1:] > steps[:-1]
+    return episodes if follows.all() else None
 
 
 def not_followed(transitions: Transitions, episodes: Array) -> Array:
@@ -219,6 +275,8 @@ def settle_next_observations(transitions: Transitions, warnings: list[str]) -> T
     if transitions.next_observations is not None:
         differs = not_followed(transitions, episodes) if episodes is not None else np.zeros(1, bool)
         if differs.any():
+            if transitions.steps is None and episodes is not None:
+                _refuse_shuffled(transitions, episodes, differs)
             warnings.append(
                 f"the next observation of {int(differs.sum())} rows differs from the following"
                 f" row's observation (first: row {transitions.source_rows[np.argmax(differs)]});"
@@ -234,7 +292,64 @@ def settle_next_observations(transitions: Transitions, warnings: list[str]) -> T
     return replace(transitions, next_missing=missing)
 
 
-def continue_rows(transitions: Transitions, warnings: list[str], *, overwrite: bool) -> Transitions:
+def _refuse_shuffled(transitions: Transitions, episodes: Array, differs: Array) -> None:
+    """Rows whose next observation is another row of the episode show that they are in no order."""
+    following, observations = transitions.next_observations, transitions.observations
+    if following is None:
+        return
+    width = observations.reshape(len(observations), -1).shape[1]
+    wide = [part.reshape(len(part), width).astype(np.float64) for part in (observations, following)]
+    stacked = np.concatenate([np.column_stack([episodes, part]) for part in wide])
+    places = np.unique(stacked, axis=0, return_inverse=True)[1].reshape(-1)
+    here, after = places[: len(observations)], places[len(observations) :]
+    elsewhere = differs & np.isin(after, here) & (after != here)
+    # One or two may come back to where they were by chance.
+    if 2 * elsewhere.sum() <= differs.sum():
+        return
+    row = transitions.source_rows[np.argmax(elsewhere)]
+    raise DataError(
+        f"the next observation of {int(elsewhere.sum())} rows (first: row {row}) is that of another"
+        " row of the episode than the following one: the rows are in no order; sort them, or say"
+        " which column orders them with step=..."
+    )
+
+
+def announce_dropped(transitions: Transitions, warnings: list[str]) -> None:
+    """Say how many rows `continue_rows` will leave out."""
+    count = int(transitions.next_missing.sum())
+    if count:
+        warnings.append(
+            f"{count} truncated rows have no next observation and were dropped"
+            " (they are not terminal); give next_observations to keep them"
+        )
+
+
+def cut_before(transitions: Transitions, unusable: Array, warnings: list[str]) -> Transitions:
+    """End an episode before its first unusable row; what comes after it is left out too.
+
+    The row before stays, truncated, with its next observation. Were only the unusable row left out,
+    rows would seem to follow each other that do not.
+    """
+    episodes = transitions.episodes
+    if episodes is None:
+        gone = unusable
+    else:
+        before = np.cumsum(unusable)
+        starts = starts_episode(episodes)
+        first = np.maximum.accumulate(np.where(starts, np.arange(len(starts)), 0))
+        gone = before - (before - unusable)[first] > 0
+    warnings.append(
+        f"{int(unusable.sum())} rows have no action or no reward: their episodes are cut there, and"
+        f" {int((gone & ~unusable).sum())} rows after them are left out as well"
+    )
+    return replace(
+        transitions,
+        next_missing=transitions.next_missing | gone,
+        terminations=transitions.terminations & ~gone,
+    )
+
+
+def continue_rows(transitions: Transitions, *, overwrite: bool) -> Transitions:
     """Give each row its next observation, and leave out rows that cannot have one.
 
     Such rows are truncated; calling them terminal would be wrong. A terminated row gets the
@@ -244,14 +359,18 @@ def continue_rows(transitions: Transitions, warnings: list[str], *, overwrite: b
     """
     missing, episodes = transitions.next_missing, transitions.episodes
     if episodes is None:
-        return transitions
+        return transitions.take(np.flatnonzero(~missing)) if missing.any() else transitions
     given, observations = transitions.next_observations, transitions.observations
     if not missing.any():
         if given is not None:
             return transitions
         return replace(transitions, next_observations=successors(observations, overwrite=overwrite))
-    _announce_dropped(missing, warnings)
     rows = np.flatnonzero(~missing)
+    if len(rows) < FEWEST_ROWS:
+        raise DataError(
+            f"{len(rows)} rows are left after {int(missing.sum())} rows without a next observation"
+            f" were dropped; expected at least {FEWEST_ROWS}: give next_observations"
+        )
     # The row before a dropped one is now the last of its episode, cut off in the same sense.
     before = np.flatnonzero(missing[1:] & (episodes[1:] == episodes[:-1]))
     truncations = transitions.truncations.copy()
@@ -268,25 +387,13 @@ def continue_rows(transitions: Transitions, warnings: list[str], *, overwrite: b
     return replace(kept.take(rows, taken), next_observations=following)
 
 
-def _announce_dropped(missing: Array, warnings: list[str]) -> None:
-    count = int(missing.sum())
-    warnings.append(
-        f"{count} truncated rows have no next observation and were dropped"
-        " (they are not terminal); give next_observations to keep them"
-    )
-    if len(missing) - count < 2:
-        raise DataError(
-            f"{len(missing) - count} rows are left after {count} truncated rows without a next"
-            " observation were dropped; expected at least 2: give next_observations"
-        )
-
-
 def first_rows(transitions: Transitions) -> Array | None:
     """The rows that start an episode, or that are at step 0; None where neither is known."""
     if transitions.episodes is not None:
         return np.flatnonzero(starts_episode(transitions.episodes))
-    if transitions.steps is not None and (transitions.steps == 0).any():
-        return np.flatnonzero(transitions.steps == 0)
+    steps = transitions.steps
+    if steps is not None and steps.dtype.kind in "iu" and (steps == 0).any():
+        return np.flatnonzero(steps == 0)
     return None
 
 

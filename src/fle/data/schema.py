@@ -204,6 +204,7 @@ class Record:
     # What a column is called changes no number, so a run goes on under other names.
     observation_names: tuple[str, ...] = field(default=(), metadata=_fact(identifies=False))
     action_names: tuple[str, ...] = field(default=(), metadata=_fact(identifies=False))
+    action_labels: tuple[str, ...] = field(default=(), metadata=_fact(identifies=False))
     warnings: tuple[str, ...] = field(metadata=_fact(identifies=False))
     notes: tuple[str, ...] = field(metadata=_fact(identifies=False))
 

@@ -145,6 +145,21 @@ def reward_array(name: str, values: Any) -> Array:
     return rewards
 
 
+def label_tuple(labels: Sequence[str] | None, count: int | None) -> tuple[str, ...]:
+    """One distinct name for each of the action codes; none where none was given."""
+    if labels is None or len(labels) == 0:
+        return ()
+    names = (labels,) if isinstance(labels, str) else tuple(str(label) for label in labels)
+    if count is None:
+        raise DataError("action_labels: expected discrete actions, got continuous ones")
+    if len(names) != count or len(set(names)) < count:
+        raise DataError(
+            f"action_labels: expected {count} distinct names, one for each action, got"
+            f" {reprlib.repr(labels)}"
+        )
+    return names
+
+
 def reward_name_tuple(names: Sequence[str] | None, dimension: int) -> tuple[str, ...]:
     """One distinct name per reward column."""
     if names is None:
@@ -178,6 +193,26 @@ def step_array(name: str, values: Any) -> Array:
     """Steps as (n,) int64, counting from 0."""
     array = column(name, numeric_array(name, values), "one integer per row")
     return id_array(name, whole_numbers(name, array))
+
+
+def order_array(name: str, values: Any) -> Array:
+    """What puts rows in order: dates, or finite numbers; whole ones become integers."""
+    dates = np.asarray(values) if isinstance(values, np.ndarray) else None
+    if dates is not None and dates.dtype.kind == "M":
+        if np.isnat(dates).any():
+            raise DataError(
+                f"{name}: row {int(np.argmax(np.isnat(dates)))} is no date; expected one in every"
+                " row: fill it in"
+            )
+        return column(name, dates, "one date per row")
+    array = column(name, numeric_array(name, values), "one number per row")
+    if array.dtype.kind == "f":
+        require_finite(name, array)
+        whole = (array == np.floor(array)).all() and (np.abs(array) < 2.0**53).all()
+        return array.astype(np.int64) if whole else array
+    if array.dtype.kind == "u" and array.max() > np.iinfo(np.int64).max:
+        return array
+    return array.astype(np.int64, copy=False)
 
 
 def weight_array(name: str, values: Any) -> Array:

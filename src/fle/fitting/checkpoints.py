@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, get_type_hints
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
@@ -29,6 +28,7 @@ from fle.fitting.loop import LoopState
 from fle.fitting.measurement import StageRecord
 from fle.fitting.optimiser import initial_state
 from fle.manifests import require_form
+from fle.models.law import placed
 
 Resume = Literal["latest", "previous"]
 # Many short stages are not worth a file each.
@@ -275,7 +275,7 @@ def with_arrays(tree: Tree, arrays: Arrays, source: str) -> Tree:
                 f"{source}: expected {name} to be {leaf.dtype} {leaf.shape}, found {found}. It was "
                 "written by another model, or by another version of it."
             )
-        return jnp.asarray(value) if isinstance(leaf, jax.Array) else value
+        return placed(value) if isinstance(leaf, jax.Array) else value
 
     return jax.tree_util.tree_map_with_path(replaced, tree)
 

@@ -22,12 +22,13 @@ from fle.fitting.problem import Problem, RowUse, sum_of_discounts
 from fle.fitting.progress import Progress, Titled, default_progress
 from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness, draw_block, in_data_units
 from fle.models.specs import ModelSpec
+from fle.notebook import Tabular, html_lines, html_table
 from fle.policies import Policy
 from fle.recipe import Recipe
 from fle.returns import ReturnDistribution
 from fle.returns.dominance import Dominance, dominance, preference
 from fle.returns.intervals import Estimate, Interval, difference_of
-from fle.returns.measures import Measure, measure
+from fle.returns.measures import Measure, measure, usual_measures
 
 PAIRS = 4 * SAMPLE_BLOCK
 Out = Mapping[str, str | os.PathLike[str]] | str | os.PathLike[str] | None
@@ -73,7 +74,7 @@ class Difference:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class Comparison(Tabular):
     """Several policies, evaluated on one log with the same settings and seed.
 
     evaluations: by name, in the order given. refused: plans of those the data hardly covers.
@@ -230,6 +231,46 @@ class Comparison:
         from fle.report import write_comparison
 
         write_comparison(self, path, by=by, title=title)
+
+    def columns(self) -> dict[str, list[Any]]:
+        """A row for each policy, by mean from best to worst; refused ones last, without numbers."""
+        names = [name for name, _ in self.ranking()]
+        table: dict[str, list[Any]] = {"policy": [*names, *self.refused]}
+        for one in usual_measures():
+            values = [self.returns[name].measure_if_supported(one) for name in names]
+            table[one.text] = [*values, *([None] * len(self.refused))]
+        table["verdict"] = [
+            *self._verdicts(names),
+            *(str(p.withheld) for p in self.refused.values()),
+        ]
+        return table
+
+    def _verdicts(self, names: Sequence[str]) -> list[str]:
+        covered = [self.evaluations[name].coverage for name in names]
+        return ["covered" if c is None or c.enough else "extrapolation" for c in covered]
+
+    def plot(self) -> Any:
+        """An Altair chart of all distribution functions."""
+        from fle.report.plots import plot_comparison
+
+        return plot_comparison(self)
+
+    def _repr_html_(self) -> str:
+        table = self.columns()
+        rows = [
+            ["\N{EN DASH}" if v is None else v if isinstance(v, str) else f"{v:.5g}" for v in row]
+            for row in zip(*table.values(), strict=True)
+        ]
+        pairs = [
+            (
+                f"{d.first} minus {d.second}",
+                f"mean {d.mean:.5g}; in single episodes {d.low:.4g} to {d.high:.4g}; the first wins"
+                f" {d.beats:.1%}",
+            )
+            for d in self.differences([name for name, _ in self.ranking()])
+        ]
+        below = html_lines("Differences", pairs) if pairs else ""
+        return html_table("Comparison of policies", list(table), rows) + below
 
     def _sums(self, rows: np.ndarray) -> np.ndarray:
         return rows @ np.ones(1) if self.weights is None else rows @ np.asarray(self.weights)

@@ -12,10 +12,9 @@ from jaxtyping import Array, Float, Int, Shaped
 from fle.data import Dataset
 from fle.data.passes import centre_and_scale, gather, shows_next, standardised
 from fle.fitting.following import Lines, Trail
-from fle.fitting.supports import Lattice, lattice_of
-from fle.models.law import Law, Sizes
+from fle.models.law import Law, Sizes, placed
 from fle.models.objectives import Transition
-from fle.models.support import Support
+from fle.models.support import Lattice, Support, lattice_of
 from fle.policies import ActionTable
 
 # More categories than this are encoded by their code; float32 holds it exactly up to the last
@@ -155,12 +154,11 @@ class Encoder:
         following[apart] = len(data) + np.arange(len(apart))
         others = gather(data.next_observations, apart)
         return Rows(
-            # Nobody writes to these arrays, so they need not be copied.
-            observations=jax.device_put(self.observations(data.observations, others)),
-            actions=jnp.asarray(self.actions(data.actions)),
-            following=jnp.asarray(following),
-            next_actions=jnp.asarray(self.actions(table.listed)),
-            probabilities=jax.device_put(trail.probabilities.astype(np.float32, copy=False)),
+            observations=placed(self.observations(data.observations, others)),
+            actions=placed(self.actions(data.actions)),
+            following=placed(following),
+            next_actions=placed(self.actions(table.listed)),
+            probabilities=placed(trail.probabilities),
         )
 
     def inputs(self, observations: np.ndarray, actions: np.ndarray) -> np.ndarray:

@@ -4,11 +4,11 @@ import dataclasses
 import hashlib
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import version
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import equinox as eqx
 import jax
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from jaxtyping import Array, Float
 
 from fle.data import Dataset
+from fle.data.readers.coding import label_codes
 from fle.data.readers.reading import unnamed
 from fle.errors import DataError, FLEError, SettingsError
 from fle.files import plain_json
@@ -26,11 +27,11 @@ from fle.fitting.measurement import StageRecord
 from fle.fitting.problem import Problem, sum_of_discounts
 from fle.fitting.replicates import Refits
 from fle.fitting.sampling import SAMPLE_BLOCK, draw_block, in_data_units
-from fle.fitting.supports import Lattice
 from fle.manifests import Key, require_form
-from fle.models.law import Law
+from fle.models.law import Density, placed
 from fle.models.specs import ModelSpec
-from fle.models.support import Support
+from fle.models.support import Lattice
+from fle.notebook import Tabular, html_lines
 from fle.policies.answers import Coverage
 from fle.recipe import Resolved
 from fle.returns import ReturnDistribution
@@ -48,7 +49,7 @@ IDENTITY = ("data", "policy", "seed", "settings")
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Tabular):
     """What `fle.evaluate` found.
 
     problem: which return was estimated; `gamma` and `horizon` are its own.
@@ -126,17 +127,32 @@ class Evaluation:
         """
         return self.returns.marginal(coordinate).interval(asked, level)
 
-    def at(
-        self, observation: npt.ArrayLike, action: npt.ArrayLike, *, step: int = 0
-    ) -> ReturnDistribution:
-        """The distribution of the return that follows one observation and action.
+    def at(self, observation: npt.ArrayLike, action: npt.ArrayLike, *, step: int = 0) -> Any:
+        """The `ReturnDistribution` that follows one observation and action.
 
-        A batch of observations and actions gives the equal mixture of their distributions. With a
-        finite horizon, `step` (counting from 0) says when they occur. A frame or a mapping must
-        have the columns of the data, by name and in order.
+        A batch, of observations (n, p), of discrete states (n,), of actions, or a frame, gives a
+        tuple of n distributions, one a row; what is not a batch holds for all rows. With a finite
+        horizon, `step` (counting from 0) says when they occur. A frame or a mapping must have the
+        columns of the data, by name and in order; categories may be given as they were logged,
+        and actions by their labels.
+
+        Example: `[law.mean() for law in result.at(x, ["A", "B", "none"])]`.
         """
+        sizes = self.encoder.sizes
+        several = _is_batch(observation, sizes.discrete_observations)
+        several = several or _is_batch(action, sizes.discrete_actions)
         observations, actions = self._batch(observation, action)
         inputs = self.encoder.inputs(observations, actions)
+        laws = tuple(self._at(inputs[place : place + 1], step) for place in range(len(inputs)))
+        return laws if several else laws[0]
+
+    def mixture(
+        self, observations: npt.ArrayLike, actions: npt.ArrayLike, *, step: int = 0
+    ) -> ReturnDistribution:
+        """The equal mixture of the distributions that `at` gives for a batch."""
+        return self._at(self.encoder.inputs(*self._batch(observations, actions)), step)
+
+    def _at(self, inputs: np.ndarray, step: int) -> ReturnDistribution:
         weights = np.full(len(inputs), 1 / len(inputs))
         law = self._distribution(self._fit_of(step), inputs, weights, step)
         if self.refits is None:
@@ -190,13 +206,15 @@ class Evaluation:
         sizes = self.encoder.sizes
         logged = self.logged
         observation = unnamed("observation", observation, logged.observation_names)
-        action = unnamed("action", action, logged.action_names)
+        action = label_codes(unnamed("action", action, logged.action_names), logged.action_labels)
         observations = _rows_of(
             "observation", observation, sizes.observation, sizes.discrete_observations
         )
         actions = _rows_of("action", action, sizes.action, sizes.discrete_actions)
         if len(actions) == 1:
             actions = np.repeat(actions, len(observations), axis=0)
+        if len(observations) == 1:
+            observations = np.repeat(observations, len(actions), axis=0)
         if len(observations) != len(actions):
             raise DataError(
                 f"Got {len(observations)} observations and {len(actions)} actions; give one action "
@@ -215,6 +233,30 @@ class Evaluation:
         mixed = MixtureOverInputs(fitted, inputs, weights, unit, offset, lattice)
         density = mixed.log_density if fitted.law.has_density else None
         return ReturnDistribution(mixed.draw, density, self.return_names)
+
+    def columns(self) -> dict[str, list[Any]]:
+        """The usual measures of each return, one a row, with intervals where there are any."""
+        return self.returns.columns()
+
+    def plot(self, kind: str = "density") -> Any:
+        """An Altair chart: "density", "cdf", "quantile", "joint", or "stages" of the fit.
+
+        What was logged is the grey line. Example: `result.plot("stages")`.
+        """
+        from fle.report.plots import plot_evaluation
+
+        return plot_evaluation(self, kind)
+
+    def _repr_html_(self) -> str:
+        lines = [("problem", self.problem.in_words()), ("model", repr(self.model))]
+        if self.coverage is not None:
+            verdict = "" if self.coverage.enough else "not enough, this is extrapolation: "
+            lines.append(("coverage", f"{verdict}{self.coverage.in_words()}"))
+        if self.intervals is not None:
+            lines.append(("intervals", self.intervals.in_words()))
+        lines += [("note", note) for note in self.notes]
+        lines += [("warning", warning) for warning in self.warnings]
+        return html_lines("Evaluation", lines) + self.returns._repr_html_()
 
     def __repr__(self) -> str:
         problem = f"gamma={self.gamma:g}"
@@ -260,42 +302,38 @@ class MixtureOverInputs:
         for start in range(0, len(scaled), DENSITY_BLOCK):
             block = scaled[start : start + DENSITY_BLOCK]
             padded = np.pad(block, ((0, DENSITY_BLOCK - len(block)), (0, 0)))
-            values = _log_density(
-                self.fitted.law,
-                self.fitted.support.standardised(*self.fitted.frame),
-                jnp.asarray(inputs),
-                jnp.asarray(log_weights),
-                jnp.asarray(padded),
-            )
+            values = _log_density(self.fitted, placed(inputs), placed(log_weights), placed(padded))
             blocks.append(np.asarray(values, np.float64)[: len(block)])
         return np.concatenate(blocks) - unit
 
 
 @eqx.filter_jit
 def _log_density(
-    law: Law,
-    support: Support,
+    fitted: Fitted,
     inputs: Float[Array, "k inputs"],
     log_weights: Float[Array, " k"],
     returns: Float[Array, "n d"],
 ) -> Float[Array, " n"]:
     """Of returns inside their limits, with what is reflected there; atoms stay narrow peaks."""
-    limits = jnp.stack([support.low, support.high])
+    law, dim = cast(Density, fitted.law), returns.shape[1]
+    support = fitted.support.standardised(*fitted.frame)
+    limits = jnp.concatenate([support.low, support.high])
+    known, coordinates = jnp.isfinite(limits), jnp.tile(jnp.eye(dim), (2, 1))
 
     def at(z: Float[Array, " d"]) -> Float[Array, ""]:
         logs = jax.vmap(lambda x: law.log_prob(x, z))(inputs)
         return jax.nn.logsumexp(logs + log_weights)
 
-    def one(z: Float[Array, " d"]) -> Float[Array, ""]:
-        total = at(z)
-        for i in range(z.size):
-            for limit in limits[:, i]:
-                image = z.at[i].set(jnp.where(jnp.isfinite(limit), 2 * limit - z[i], 0.0))
-                total = jnp.logaddexp(total, jnp.where(jnp.isfinite(limit), at(image), -jnp.inf))
-        inside = jnp.all((z >= support.low - EDGE) & (z <= support.high + EDGE))
-        return jnp.where(inside, total, -jnp.inf)
+    def image(limit: Float[Array, ""], coordinate: Float[Array, " d"]) -> Float[Array, "n d"]:
+        return returns + 2 * coordinate * (limit - returns)
 
-    return jax.vmap(one)(returns.astype(jnp.float32))
+    # The returns themselves and their image at every limit, one after another to save memory.
+    images = jax.vmap(image)(jnp.where(known, limits, 0), coordinates)
+    logs = jax.lax.map(jax.vmap(at), jnp.concatenate([returns[None], images]))
+    seen = jnp.concatenate([jnp.array([True]), known])
+    total = jax.nn.logsumexp(jnp.where(seen[:, None], logs, -jnp.inf), axis=0)
+    inside = (returns >= support.low - EDGE) & (returns <= support.high + EDGE)
+    return jnp.where(inside.all(axis=1), total, -jnp.inf)
 
 
 def _systematic(weights: np.ndarray, number: int, generator: np.random.Generator) -> np.ndarray:
@@ -309,6 +347,13 @@ def _systematic(weights: np.ndarray, number: int, generator: np.random.Generator
     cumulative = np.cumsum(weights[order])
     picks = np.searchsorted(cumulative, levels * cumulative[-1], side="right")
     return generator.permutation(order[np.minimum(picks, len(weights) - 1)])
+
+
+def _is_batch(value: Any, discrete: bool) -> bool:
+    """Whether there is a leading axis, of which there may be one row."""
+    if isinstance(value, Mapping):
+        return any(np.ndim(entry) > 0 for entry in value.values())
+    return np.ndim(value) >= (1 if discrete else 2)
 
 
 def _rows_of(name: str, value: npt.ArrayLike, size: int, discrete: bool) -> np.ndarray:
@@ -388,10 +433,16 @@ def require_format(plain: dict[str, Any], source: str) -> None:
         )
 
 
+@cache
+def _installed() -> dict[str, str]:
+    """Versions of the packages; they are looked up in files."""
+    return {name: version(name) for name in PACKAGES}
+
+
 def current_versions() -> dict[str, str]:
     """Versions of the packages a result depends on, and the machine."""
     return {
-        **{name: version(name) for name in PACKAGES},
+        **_installed(),
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()} {jax.default_backend()}",
     }
@@ -407,6 +458,7 @@ class LoggedData:
     complete: (episodes,), whether an episode's return is whole: it ended, or reached the horizon.
         The others lack what came after they were cut off.
     observation_names, action_names: of the columns, where the data has any.
+    action_labels: what the action codes are called, where the data says so.
     """
 
     rows: int
@@ -416,6 +468,7 @@ class LoggedData:
     complete: np.ndarray | None
     observation_names: tuple[str, ...] = ()
     action_names: tuple[str, ...] = ()
+    action_labels: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, data: Dataset, gamma: float, horizon: int | None) -> Self:
@@ -431,6 +484,7 @@ class LoggedData:
             complete,
             data.observation_names,
             data.action_names,
+            data.action_labels,
         )
 
 

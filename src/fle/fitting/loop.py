@@ -30,7 +30,7 @@ from fle.fitting.remarks import lost_tail, overfitting
 from fle.fitting.sampling import Purpose, Randomness, draw_block
 from fle.fitting.supports import anywhere, return_limits, support_of
 from fle.fitting.targets import LINE_BLOCK, draw_targets
-from fle.models.law import Law, Sizes
+from fle.models.law import Law, Sizes, placed
 from fle.models.objectives import GradientObjective, Objective, Transition
 from fle.models.specs import ModelSpec
 from fle.models.support import Support
@@ -309,9 +309,9 @@ class Loop:
         recipe = self.recipe
         lines, batches = self._lines(rows, task.before, task.random)
         schedule = Schedule(
-            jnp.asarray(batches.reshape(recipe.steps, recipe.batch_size).astype(np.int32)),
-            jnp.asarray(recipe.learning_rates(number, stages)),
-            jnp.asarray(recipe.average_rates()),
+            placed(batches.reshape(recipe.steps, recipe.batch_size).astype(np.int32)),
+            placed(recipe.learning_rates(number, stages)),
+            placed(recipe.average_rates()),
         )
         key = task.random.key()
 
@@ -436,7 +436,7 @@ class Loop:
         held = not previous.law.bounded or np.all(np.abs(targets - old_centre) <= old_scale)
         if before.last >= 0 and close and held:
             return previous.frame, support
-        return Frame(jnp.asarray(centre, jnp.float32), jnp.asarray(scale, jnp.float32)), support
+        return Frame(placed(centre), placed(scale)), support
 
 
 @dataclass(frozen=True, eq=False)
@@ -508,11 +508,11 @@ class StageTask:
         used, given = self.stage.rows.size, self.loop.weights
         weights = np.ones(used) if given is None else given[self.stage.rows]
         padded = np.pad(weights / weights.mean(), (0, self.loop.most_rows - used))
-        return jnp.asarray(padded, jnp.float32)
+        return placed(padded)
 
 
 def blank_fit(spec: ModelSpec, recipe: Resolved, sizes: Sizes, seed: int) -> Fitted:
     """A fresh law in a frame that changes nothing."""
-    frame = Frame(jnp.zeros(sizes.returns), jnp.ones(sizes.returns))
+    frame = Frame(placed(np.zeros(sizes.returns)), placed(np.ones(sizes.returns)))
     generator = Randomness(seed, Purpose.FIRST_LAW).generator
     return Fitted(spec.build(sizes, recipe, generator), frame, anywhere(sizes.returns))

@@ -44,7 +44,10 @@ from fle.fitting.remarks import data_remarks, ends_at, unsettled
 from fle.fitting.replicates import NoRefitKept, RefitKeeper, Resampling, replicates
 from fle.fitting.runs import begin_run
 from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness
+from fle.fitting.supports import return_limits
 from fle.models.specs import ModelSpec, as_plain, family
+from fle.models.support import lattice_of
+from fle.notebook import Tabular, html_lines
 from fle.policies import ActionTable, Policy, TabulatedPolicy, settle, tabulated
 from fle.policies.answers import by_action
 from fle.recipe import ONE_FIT, Recipe, Resolved, resolve, usual
@@ -52,6 +55,8 @@ from fle.returns.intervals import Interval
 
 # Below this many rows the networks of an autoregressive model have too little to learn from.
 ROWS_FOR_AUTOREGRESSION = 5_000
+# Up to as many possible returns, each gets a probability of its own [0030].
+MOST_POINTS = 151
 ROW_USES = ("all", "step", "split")
 # Fewer rows tell too little of what was logged with which probability; more actions take too much
 # memory.
@@ -61,7 +66,7 @@ LARGE_OFFSET = 100.0
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class Plan(Tabular):
     """An evaluation before it is trained: all that is decided, and why.
 
     problem: which return. target: the policy, asked once, and how well the data covers it.
@@ -243,15 +248,13 @@ class Plan:
     def __repr__(self) -> str:
         return "\n".join(["Plan", *(f"  {name:<8}  {text}" for name, text in self.rows())])
 
-    def _repr_html_(self) -> str:
-        from html import escape
+    def columns(self) -> dict[str, list[str]]:
+        """The same as a table."""
+        names, texts = zip(*self.rows(), strict=True)
+        return {"name": list(names), "text": list(texts)}
 
-        cells = "".join(
-            f"<tr><th style='text-align:left;vertical-align:top'>{escape(name)}</th>"
-            f"<td style='text-align:left'>{escape(text)}</td></tr>"
-            for name, text in self.rows()
-        )
-        return f"<table><caption>Plan of an evaluation</caption>{cells}</table>"
+    def _repr_html_(self) -> str:
+        return html_lines("Plan of an evaluation", self.rows())
 
 
 def plan(
@@ -278,8 +281,9 @@ def plan(
         gamma: discount factor. Without a horizon it must be below 1.
         horizon: number of steps of an episode; the return is then finite, and undiscounted unless
             gamma is given too.
-        model: "auto", which chooses by the dimension of the return and the number of rows; a name
-            of `fle.models.names()`; or hyperparameters such as `GMM(components=20)`.
+        model: "auto", which chooses by the dimension of the return, the number of rows and how many
+            returns are possible; a name of `fle.models.names()`; or hyperparameters such as
+            `GMM(components=20)`.
         rows: "all" lets every row serve every stage, "step" uses a row at its own step only, and
             "split" gives each stage rows of its own, as the theory does. Default: "step" if the
             data has step indices and a horizon is given, else "all".
@@ -302,8 +306,8 @@ def plan(
     target = tabulated(settled, used, draws=action_draws, seed=seed)
     needed = planned_memory(len(used), target.following.candidates)
     require_memory(needed, "The plan", len(used))
-    spec, why = _chosen_model(model, used)
     question = Question(gamma, horizon, use, stages)
+    spec, why = _chosen_model(model, used, question)
     decisions = _decide(used, question, target, spec, asked, notes + why)
     settings = decisions.as_plain() | {"action_draws": as_plain(action_draws)}
     versions = current_versions()
@@ -568,11 +572,13 @@ def _used_rows(
     return data, rows or use, notes
 
 
-def _chosen_model(model: str | ModelSpec, data: Dataset) -> tuple[ModelSpec, list[str]]:
+def _chosen_model(
+    model: str | ModelSpec, data: Dataset, question: Question
+) -> tuple[ModelSpec, list[str]]:
     """The model asked for, and what is to be known about the choice."""
     notes = []
     if model == "auto":
-        spec, reason = _model_by_data(data)
+        spec, reason = _model_by_data(data, question)
         notes.append(f"model: {type(spec).__name__}, {reason}")
     elif isinstance(model, str):
         spec = _named_model(model)
@@ -592,8 +598,14 @@ def _named_model(name: str) -> ModelSpec:
         ) from error
 
 
-def _model_by_data(data: Dataset) -> tuple[ModelSpec, str]:
+def _model_by_data(data: Dataset, question: Question) -> tuple[ModelSpec, str]:
     d, rows = data.rewards.shape[1], len(data)
+    points = _possible_returns(data, question)
+    if d == 1 and 1 < points <= MOST_POINTS:
+        categorical: Any = family("categorical")
+        return categorical(atoms=points), (
+            f"whose atoms are the {points} returns that sums of the logged rewards can be"
+        )
     if d == 1:
         return family("gmm")(), "the fastest with a density for scalar returns"
     if rows < ROWS_FOR_AUTOREGRESSION:
@@ -605,6 +617,16 @@ def _model_by_data(data: Dataset) -> tuple[ModelSpec, str]:
         f"which follows any shape of the joint distribution of {d} coordinates and is fast to "
         "sample"
     )
+
+
+def _possible_returns(data: Dataset, question: Question) -> int:
+    """How many returns there can be, where rewards lie on a lattice and are summed; else 0."""
+    spacing = lattice_of(data.rewards, data.terminations).spacing
+    if question.horizon is None or (question.gamma != 1 and question.horizon > 1) or not spacing[0]:
+        return 0
+    limits = return_limits(data.rewards, data.terminations, 1.0, question.horizon)
+    low, high = limits[-1]
+    return 1 + round(float((high - low)[0] / spacing[0]))
 
 
 def _usual_recipe(problem: Problem, data: Dataset, spec: ModelSpec) -> Resolved:

@@ -59,6 +59,7 @@ FORM: dict[str, Any] = {
         "summary": str,
         "observation_names": list[str],
         "action_names": list[str],
+        "action_labels": list[str],
     },
     "coverage": Coverage | None,
 }
@@ -86,6 +87,9 @@ def read_result(directory: Path, model: ModelSpec | None) -> Evaluation:
     provenance = Provenance.from_plain(read_json(directory / RUN), str(directory / RUN))
     facts = read_json(path)
     require_format(facts, str(path))
+    if isinstance(facts.get("logged"), dict):
+        # Runs that were written before actions could have labels.
+        facts["logged"].setdefault("action_labels", [])
     require_form(facts, FORM, str(path))
     arrays, header = _read_model(directory / MODEL)
     if not facts["run"] == header.get("run") == provenance.identity:

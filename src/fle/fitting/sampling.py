@@ -1,16 +1,16 @@
 """Every random stream of a fit, and draws of fitted laws by one compiled function."""
 
 from enum import IntEnum
+from functools import reduce
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fle.fitting.encoding import Fitted
-from fle.fitting.supports import Lattice
-from fle.models.law import TINY
+from fle.models.law import TINY, placed
+from fle.models.support import Lattice
 
 # Inputs that are drawn at together: another number would be compiled anew.
 SAMPLE_BLOCK = 8_192
@@ -39,11 +39,16 @@ class Randomness:
 
     def __init__(self, seed: int, purpose: Purpose, stage: int = 0):
         self.generator = np.random.default_rng([seed, purpose, stage])
-        self._key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), purpose), stage)
+        self._source = (seed, purpose, stage)
+        self._last: PRNGKeyArray | None = None
 
     def key(self) -> PRNGKeyArray:
         """The next key."""
-        self._key, key = jax.random.split(self._key)
+        if self._last is None:
+            # Only now: most streams need no keys, and a plan none at all.
+            seed, *path = self._source
+            self._last = reduce(jax.random.fold_in, path, jax.random.key(seed))
+        self._last, key = jax.random.split(self._last)
         return key
 
     def positions(self, size: int, levels: np.ndarray | None, number: int) -> np.ndarray:
@@ -66,7 +71,7 @@ def draw_block(fitted: Fitted, inputs: np.ndarray, generator: np.random.Generato
     filled = np.resize(inputs, (SAMPLE_BLOCK, inputs.shape[1]))
     uniforms = generator.random((SAMPLE_BLOCK, fitted.law.noise_size), np.float32)
     uniforms = np.clip(uniforms, TINY, 1 - TINY)
-    drawn = _draw(fitted, jnp.asarray(filled), jnp.asarray(uniforms))
+    drawn = _draw(fitted, placed(filled), placed(uniforms))
     return np.asarray(drawn, np.float64)[: len(inputs)]
 
 

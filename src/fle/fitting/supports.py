@@ -1,19 +1,15 @@
 """Where the returns of a fit can lie, as the logged rewards and the drawn targets show it."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
+from fle.models.law import placed
 from fle.models.support import MOST_ATOMS, Support
 
 # Targets that must share a value, up to float32's digits, for it to be an atom.
 LEAST_TIES = 8
 DIGITS = 1e-6
-# Different rewards that may have a lattice, how fine one may be, as a share of the largest gap, and
-# what single precision leaves of a decimal number.
-MOST_VALUES, FINEST, DECIMALS = 1_000, 1e-4, 1e-7
 # Share of an atom's own targets that others may be in its band, and the most that a band may be,
 # in units of the return scale.
 OTHERS, WIDEST = 0.02, 0.25
@@ -46,71 +42,17 @@ def _least(rewards: np.ndarray) -> np.ndarray:
     return rewards.min(axis=0) if len(rewards) else np.full(rewards.shape[1], np.nan)
 
 
-class Lattice(NamedTuple):
-    """Points origin + k · spacing, for whole numbers k; no lattice where the spacing is 0."""
-
-    origin: np.ndarray
-    spacing: np.ndarray
-
-    def nearest(self, returns: np.ndarray) -> np.ndarray:
-        """The nearest point to each of the returns (n, d)."""
-        exists = self.spacing > 0
-        spacing = np.where(exists, self.spacing, 1.0)
-        points = self.origin + spacing * np.round((returns - self.origin) / spacing)
-        return np.where(exists, points, returns)
-
-
-def lattice_of(rewards: np.ndarray, terminations: np.ndarray) -> Lattice:
-    """The coarsest lattice that holds all rewards (n, d), if there is one.
-
-    A sum of h rewards then lies on the lattice h · origin + k · spacing. Where an episode may end
-    early, h is not known, and the lattice must have the point 0.
-    """
-    sure = not terminations.any()
-    found = [_lattice(np.unique(column), sure=sure) for column in rewards.T]
-    origin, spacing = (np.array(part) for part in zip(*found, strict=True))
-    return Lattice(origin, spacing)
-
-
-def _lattice(values: np.ndarray, *, sure: bool) -> tuple[float, float]:
-    """Origin and spacing, from the different rewards in ascending order."""
-    nothing = 0.0, 0.0
-    if values.size > MOST_VALUES:
-        return nothing
-    origin = float(values[0]) if sure else 0.0
-    gaps = np.abs(values - origin)
-    tolerance = DECIMALS * float(np.abs(values).max())
-    gaps = gaps[gaps > tolerance]
-    if gaps.size == 0:
-        return nothing
-    spacing = float(gaps[0])
-    for gap in gaps[1:]:
-        # Euclid's algorithm, up to rounding.
-        rest = float(gap)
-        while rest > tolerance:
-            spacing, rest = rest, abs(spacing - rest * round(spacing / rest))
-    if spacing < max(FINEST * gaps.max(), 100 * tolerance):
-        return nothing
-    # As near as all of them together can tell.
-    counts = np.round(gaps / spacing)
-    spacing = float(counts @ gaps / (counts @ counts))
-    exact = np.abs(gaps - counts * spacing).max() <= 4 * tolerance
-    return (origin, spacing) if exact else nothing
-
-
 def anywhere(dim: int) -> Support:
     """No limits and no atoms."""
-    low = jnp.full(dim, -jnp.inf, jnp.float32)
-    atoms = jnp.full((dim, MOST_ATOMS), jnp.inf, jnp.float32)
-    return Support(low, -low, atoms, jnp.zeros_like(atoms))
+    limits, atoms = np.full(dim, np.inf), np.full((dim, MOST_ATOMS), np.inf)
+    return Support(*map(placed, (-limits, limits, atoms, np.zeros_like(atoms))))
 
 
 def support_of(targets: np.ndarray, limits: Sequence[np.ndarray]) -> Support:
     """The support of a fit to these targets (n, d), in the same units."""
     found = [atoms_of(column) for column in targets.T]
-    low, high = (jnp.asarray(limit, jnp.float32) for limit in limits)
-    atoms, bands = (jnp.asarray(np.stack(part), jnp.float32) for part in zip(*found, strict=True))
-    return Support(low, high, atoms, bands)
+    atoms, bands = (np.stack(part) for part in zip(*found, strict=True))
+    return Support(*map(placed, (*limits, atoms, bands)))
 
 
 def atoms_of(targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,7 +1,7 @@
 """What a row's targets are: what the log showed after it, and then what a previous fit says."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -128,10 +128,8 @@ class Update(NamedTuple):
 
     def numbers(self) -> tuple[int, int]:
         """How many a line has in a table, and how many while its targets are drawn."""
-        whole, thinned = _numbers(self._shapes(thin=False)), self._shapes(thin=True)
-        key = jax.eval_shape(lambda: jax.random.key(0))
-        complete = _numbers(jax.eval_shape(self.complete, thinned, key))
-        return whole, max(_numbers(thinned), complete)
+        whole, thinned = (_numbers(self._shapes(thin=thin)) for thin in (False, True))
+        return whole, max(thinned, _numbers(_shapes(*self._structure(), what="complete")))
 
     def _number_of_fits(self) -> int:
         return int(self.previous.frame.centre.shape[0])
@@ -141,17 +139,45 @@ class Update(NamedTuple):
 
     def _shapes(self, *, thin: bool) -> Prepared:
         """Of what `prepare` gives for one line."""
-        row, number = jax.ShapeDtypeStruct((1,), jnp.int32), jax.ShapeDtypeStruct((1,), jnp.float32)
-        rewards = jax.ShapeDtypeStruct((1, self.sizes.returns), jnp.float32)
-        key = jax.eval_shape(lambda: jax.random.key(0))
-        lines: Any = Lines(row, row, rewards, number, row)
-        return jax.eval_shape(partial(self.prepare, thin=thin), lines, key)
+        return _shapes(*self._structure(), what="thin" if thin else "whole")
+
+    def _structure(self) -> tuple[Any, tuple[Any, ...]]:
+        """All but the numbers: the tree, and its leaves with shapes in place of arrays.
+
+        How many rows there are makes no difference to a line.
+        """
+        one = jax.tree.map(lambda a: jax.ShapeDtypeStruct((1, *a.shape[1:]), a.dtype), self.rows)
+        leaves, tree = jax.tree.flatten(self._replace(rows=one))
+        shapes = (
+            jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if eqx.is_array(leaf) else leaf
+            for leaf in leaves
+        )
+        return tree, tuple(shapes)
+
+
+@lru_cache(maxsize=256)
+def _shapes(tree: Any, leaves: tuple[Any, ...], *, what: str) -> Any:
+    """Of one line of an update: "whole" or "thin" as prepared, or "complete".
+
+    To work them out is to trace the networks, which takes longer than a short training.
+    """
+    update: Update = jax.tree.unflatten(tree, leaves)
+    row, number = jax.ShapeDtypeStruct((1,), jnp.int32), jax.ShapeDtypeStruct((1,), jnp.float32)
+    rewards = jax.ShapeDtypeStruct((1, update.sizes.returns), jnp.float32)
+    key = jax.eval_shape(partial(jax.random.key, 0))
+    if what == "complete":
+        thinned = _shapes(tree, leaves, what="thin")
+        return eqx.filter_eval_shape(Update.complete, update, thinned, key)
+    lines: Any = Lines(row, row, rewards, number, row)
+    prepare = partial(Update.prepare, thin=what == "thin")
+    return eqx.filter_eval_shape(prepare, update, lines, key)
 
 
 def _numbers(tree: Any) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(tree))
 
 
+@eqx.filter_jit
 def stacked(fits: list[Fitted]) -> Fitted:
     """Fits of one kind as one, a number on the first axis of every array."""
     arrays, others = zip(*(eqx.partition(fit, eqx.is_array) for fit in fits), strict=True)

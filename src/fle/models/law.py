@@ -117,6 +117,15 @@ class Density(Law):
         return jax.vmap(lambda x, zs: jax.vmap(lambda z: self.log_prob(x, z))(zs))(inputs, returns)
 
 
+def placed(values: np.ndarray) -> Array:
+    """NumPy's array as one of JAX, with single precision.
+
+    `jnp.asarray`, `zeros` and their like compile a program for every new shape.
+    """
+    single = values.astype(np.float32) if values.dtype == np.float64 else values
+    return jax.device_put(single)
+
+
 def shifted_lattice(shift: Float[Array, " k"], points: int) -> Float[Array, "points k"]:
     """Rank-1 lattice points, all moved by the same shift modulo 1, inside (0, 1)."""
     generators = 2 * np.arange(shift.shape[0]) + 1

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from fle.models.law import placed
+
 # Inputs are standardised. Where one is further out than this, its square would run away.
 FURTHEST = 4.0
 
@@ -81,21 +83,21 @@ class Network(eqx.Module):
         starts = np.cumsum(sizes) - sizes
         self.categories = tuple(
             Categories(
-                jnp.ones((number, 1)),
-                jnp.asarray(first[starts[column] : starts[column] + number]),
-                jnp.zeros((number, trends)),
+                placed(np.ones((number, 1))),
+                placed(first[starts[column] : starts[column] + number]),
+                placed(np.zeros((number, trends))),
                 column,
             )
             for column, number in codes
         )
         numbers = [place for place in range(inputs) if place not in dict(codes)]
         first, inputs = first[starts[numbers]], len(numbers)
-        self.gates = jnp.ones((1, inputs))
-        self.weights = tuple(jnp.asarray(weight) for weight in (first, *others))
+        self.gates = placed(np.ones((1, inputs)))
+        self.weights = tuple(placed(weight) for weight in (first, *others))
         biases = [np.zeros(width) for width in hidden]
-        self.biases = tuple(jnp.asarray(bias, jnp.float32) for bias in (*biases, output_bias))
-        self.linear = jnp.zeros((1, inputs * trends))
-        self.quadratic = jnp.zeros((inputs, inputs * trends))
+        self.biases = tuple(placed(bias) for bias in (*biases, output_bias))
+        self.linear = placed(np.zeros((1, inputs * trends)))
+        self.quadratic = placed(np.zeros((inputs, inputs * trends)))
 
     def __call__(self, inputs: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
         """The outputs for one input vector."""

@@ -1,8 +1,9 @@
-"""Where returns can lie: what logged rewards allow, and the values that many of them share."""
+"""Where returns can lie: what rewards allow, values that many share, and lattices."""
 
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 # How many atoms a coordinate may have; fewer are filled up with infinity, which nothing is near.
@@ -10,6 +11,9 @@ MOST_ATOMS = 64
 # Standard deviations of a blurred atom in its band, the most that one is, and how far from an atom
 # float32 may leave it, in units of the return scale.
 BAND_WIDTHS, MOST_BLUR, TIE = 3.5, 0.05, 1e-4
+# Different values that may have a lattice; how fine one may be, as a share of the largest gap; and
+# what single precision leaves of decimal numbers, and of their sums.
+MOST_VALUES, FINEST, DECIMALS, SUMS = 1_000, 1e-4, 1e-7, 1e-6
 
 
 class Support(NamedTuple):
@@ -60,3 +64,63 @@ class Support(NamedTuple):
         nearest = jnp.sum(returns[..., None] > halfway, axis=-1)
         coordinate = jnp.arange(self.atoms.shape[0])
         return self.atoms[coordinate, nearest], self.bands[coordinate, nearest]
+
+
+class Lattice(NamedTuple):
+    """Points origin + k · spacing, for whole numbers k; no lattice where the spacing is 0."""
+
+    origin: np.ndarray
+    spacing: np.ndarray
+
+    def nearest(self, returns: np.ndarray) -> np.ndarray:
+        """The nearest point to each of the returns (n, d)."""
+        exists = self.spacing > 0
+        spacing = np.where(exists, self.spacing, 1.0)
+        points = self.origin + spacing * np.round((returns - self.origin) / spacing)
+        return np.where(exists, points, returns)
+
+
+def lattice_of(rewards: np.ndarray, terminations: np.ndarray) -> Lattice:
+    """The coarsest lattice that holds all rewards (n, d), if there is one.
+
+    A sum of h rewards then lies on the lattice h · origin + k · spacing. Where an episode may end
+    early, h is not known, and the lattice must have the point 0.
+    """
+    ends = bool(terminations.any())
+    found = [
+        common_spacing(column, origin=0.0 if ends else float(column.min()))
+        for column in rewards.T.astype(float)
+    ]
+    origin, spacing = (np.array(part) for part in zip(*found, strict=True))
+    return Lattice(origin, spacing)
+
+
+def common_spacing(
+    values: np.ndarray, origin: float, precision: float = DECIMALS
+) -> tuple[float, float]:
+    """The origin, and the largest number that all values (n,) are away from it by multiples of.
+
+    0 and 0 if there is none, or one so fine that it says nothing.
+    precision: relative to the largest value.
+    """
+    tolerance = precision * float(np.abs(values).max())
+    ordered = np.unique(values)
+    # Equal up to rounding: the first of each run.
+    ordered = ordered[np.append(True, np.diff(ordered) > tolerance)]
+    gaps = np.abs(ordered - origin)
+    gaps = gaps[gaps > tolerance]
+    if gaps.size == 0 or ordered.size > MOST_VALUES:
+        return 0.0, 0.0
+    spacing = float(gaps[0])
+    for gap in gaps[1:]:
+        # Euclid's algorithm, up to rounding.
+        rest = float(gap)
+        while rest > 4 * tolerance:
+            spacing, rest = rest, abs(spacing - rest * round(spacing / rest))
+    if spacing < max(FINEST * gaps.max(), 100 * tolerance):
+        return 0.0, 0.0
+    # As near as all of them together can tell.
+    counts = np.round(gaps / spacing)
+    spacing = float(counts @ gaps / (counts @ counts))
+    exact = np.abs(gaps - counts * spacing).max() <= 8 * tolerance
+    return (origin, spacing) if exact else (0.0, 0.0)

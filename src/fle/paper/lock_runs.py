@@ -89,7 +89,7 @@ def sample_learned(
     """Returns that the fit expects after the optimal action in the good state."""
     good = np.zeros(CONTEXTS, dtype=int)
     observations = task.observe(good, step, generator)
-    return result.at(observations, good, step=step).sample(
+    return result.mixture(observations, good, step=step).sample(
         number, seed=int(generator.integers(2**31))
     )
 

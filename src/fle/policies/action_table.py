@@ -1,5 +1,6 @@
 """What every policy becomes before training: candidate actions and probabilities, checked."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,10 +105,14 @@ class ActionTable:
 
 @dataclass(frozen=True)
 class ActionSpace:
-    """The actions that exist, a number of codes or the width of a vector, and what fits them."""
+    """The actions that exist, a number of codes or the width of a vector, and what fits them.
+
+    labels: what the codes 0, 1, ... are called, where the data says so.
+    """
 
     number_of_actions: int | None
     action_dim: int | None
+    labels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if (self.number_of_actions is None) == (self.action_dim is None):
@@ -119,7 +124,7 @@ class ActionSpace:
     @classmethod
     def of(cls, data: Dataset) -> "ActionSpace":
         """The actions of logged data."""
-        return cls(data.number_of_actions, data.action_dim)
+        return cls(data.number_of_actions, data.action_dim, data.action_labels)
 
     def require_discrete(self) -> int:
         """The number of actions, or a PolicyError where probabilities make no sense."""
@@ -131,6 +136,42 @@ class ActionSpace:
                 " read"
             )
         return self.number_of_actions
+
+    def codes_of(self, classes: Sequence[Any]) -> Array:
+        """The code of each of a policy's classes, matched by name, or a PolicyError.
+
+        Where the data has labels, the classes must be among them. Where it has none, they must be
+        codes: the position of a class says nothing about its action.
+        """
+        count = self.require_discrete()
+        if self.labels:
+            places = {label: code for code, label in enumerate(self.labels)}
+            known = [places.get(str(name)) for name in classes]
+        else:
+            known = [_as_code(name, count) for name in classes]
+        unknown = [name for name, code in zip(classes, known, strict=True) if code is None]
+        if unknown or len(set(known)) < len(known):
+            data = ", ".join(map(repr, self.labels)) if self.labels else f"0 to {count - 1}"
+            wrong = unknown[0] if unknown else "one twice"
+            raise PolicyError(
+                f"the policy's classes are {', '.join(repr(name) for name in classes[:10])}, but"
+                f" the actions of the data are {data}; expected the same names, got {wrong!r}:"
+                " train the policy on these names, or name the actions of the data with"
+                " action_labels=[...]"
+            )
+        return np.asarray(known, dtype=np.int64)
+
+    def by_class(self, answer: Array, classes: Sequence[Any]) -> Array:
+        """(n, A) of a policy that answers by its classes, (n, K); others have probability 0."""
+        if answer.ndim != 2 or answer.shape[1] != len(classes):
+            raise PolicyError(
+                f"probabilities: expected shape (n, {len(classes)}) for the policy's"
+                f" {len(classes)} classes, got {answer.shape}"
+            )
+        codes = self.codes_of(classes)
+        by_action = np.zeros((len(answer), self.require_discrete()), dtype=np.float64)
+        by_action[:, codes] = answer
+        return by_action
 
     def probabilities(self, answer: Array, row_name: str = "row") -> Array:
         """Rows (n, A) in float64 that sum to one."""
@@ -146,6 +187,9 @@ class ActionSpace:
         """(n,) integers or (n, k) floats that exist."""
         if self.number_of_actions is None:
             return self._continuous(answer)
+        if answer.dtype.kind == "U" and answer.ndim == 1:
+            names, places = np.unique(answer, return_inverse=True)
+            return self.codes_of(names.tolist())[places.reshape(-1)]
         if answer.ndim != 1 or answer.dtype.kind == "f":
             hint = (
                 "convert actions with .astype(int)"
@@ -166,6 +210,11 @@ class ActionSpace:
         return answer.astype(np.int64, copy=False)
 
     def _continuous(self, answer: Array) -> Array:
+        if answer.dtype.kind == "U":
+            raise PolicyError(
+                f"the policy answers text, such as {str(answer.flat[0])!r}, but the actions are"
+                f" continuous, of width {self.action_dim}; expected numbers"
+            )
         actions = answer[:, None] if answer.ndim == 1 and self.action_dim == 1 else answer
         if actions.ndim != 2 or actions.shape[1] != self.action_dim:
             raise PolicyError(
@@ -199,6 +248,14 @@ class ActionSpace:
                 " (map the output to log_std if it is a logarithm)"
             )
         return mean, std
+
+
+def _as_code(name: Any, count: int) -> int | None:
+    """The code that a class is, if it is one: an integer, a whole float or a flag."""
+    number = isinstance(name, bool | int | float | np.bool_ | np.integer | np.floating)
+    if not number or name != int(name) or not 0 <= name < count:
+        return None
+    return int(name)
 
 
 def normalised(row_name: str, probabilities: Array) -> Array:

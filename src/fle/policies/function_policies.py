@@ -5,6 +5,7 @@ They are called in batches, within a time limit, and what they answer is checked
 
 import inspect
 import reprlib
+import sys
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -66,10 +67,13 @@ class FunctionPolicy(StatedPolicy):
 
     observation_names: what the columns of its observations are called, in order; those of the data
         must be the same, if both are known. A scikit-learn estimator knows its own.
+    classes: what the columns of its probabilities are called, in order; they are matched to the
+        actions of the data by name. Without any, they are the action codes 0, 1, ...
     """
 
     function: Callable[..., Any]
     observation_names: tuple[str, ...] = ()
+    classes: tuple[Any, ...] = ()
 
     def tables(self, data: Dataset, draws: int, seed: int) -> tuple[ActionTable, ActionTable]:
         """Asked at the next observations, then at the initial ones."""
@@ -89,13 +93,14 @@ class Probabilities(FunctionPolicy):
 
     def table(self, question: Question) -> ActionTable:
         """Every action is a candidate."""
-        answer = question.answers(self.function)
-        return ActionTable.of_probabilities(question.space.probabilities(answer))
+        return _of_probabilities(question, question.answers(self.function), self.classes)
 
 
 @dataclass(frozen=True)
 class Deterministic(FunctionPolicy):
     """One action per observation: integers (n,) if discrete, floats (n, k) if continuous.
+
+    Where the data has labels of actions, texts (n,) may be those.
 
     >>> policy = Deterministic(lambda observations: (observations[:, 0] > 0).astype(int))
     """
@@ -105,6 +110,8 @@ class Deterministic(FunctionPolicy):
     def table(self, question: Question) -> ActionTable:
         """A single candidate a row."""
         answer = question.answers(self.function)
+        if self.classes and question.space.number_of_actions is not None:
+            question.space.codes_of(self.classes)
         return ActionTable.of_single_actions(question.space.actions(answer))
 
 
@@ -166,7 +173,7 @@ class UndeclaredFunction(FunctionPolicy):
         """As `Probabilities` or as `Deterministic`."""
         answer, space = question.answers(self.function), question.space
         if space.number_of_actions is not None and answer.ndim == 2 and answer.dtype.kind == "f":
-            return ActionTable.of_probabilities(space.probabilities(answer))
+            return _of_probabilities(question, answer, _own_classes(self.function))
         return ActionTable.of_single_actions(space.actions(answer))
 
 
@@ -218,10 +225,49 @@ def _own_names(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(str(name) for name in getattr(owner, "feature_names_in_", ()))
 
 
+def _of_probabilities(question: Question, answer: Array, classes: tuple[Any, ...]) -> ActionTable:
+    """(n, K) by class, or (n, A) by code."""
+    if classes:
+        answer = question.space.by_class(answer, classes)
+    return ActionTable.of_probabilities(question.space.probabilities(answer))
+
+
+def _own_classes(function: Callable[..., Any]) -> tuple[Any, ...]:
+    """Those of the scikit-learn classifier whose `predict_proba` this is."""
+    if getattr(function, "__name__", "") != "predict_proba":
+        return ()
+    return _classes(getattr(function, "__self__", None))
+
+
+def _classes(estimator: Any) -> tuple[Any, ...]:
+    return tuple(np.asarray(getattr(estimator, "classes_", ())).tolist())
+
+
+def _estimator_policy(estimator: Any) -> FunctionPolicy:
+    """A scikit-learn estimator: probabilities if it has any, else what it predicts."""
+    names = _own_names(estimator)
+
+    def asked(method: Callable[[Any], Any]) -> Callable[[Array], Any]:
+        # Fitted to a table, it wants one, whose names were checked.
+        pandas = sys.modules.get("pandas") if names else None
+        if pandas is None:
+            return method
+        return lambda observations: method(pandas.DataFrame(observations, columns=list(names)))
+
+    probabilities = getattr(estimator, "predict_proba", None)
+    if probabilities is not None:
+        return Probabilities(asked(probabilities), names, _classes(estimator))
+    return Deterministic(asked(estimator.predict), names, _classes(estimator))
+
+
 def stated(policy: Policy) -> StatedPolicy:
     """Whatever a user may pass, with its meaning."""
     if isinstance(policy, StatedPolicy):
         return policy
+    # An object of a library that was never imported cannot exist.
+    sklearn = sys.modules.get("sklearn.base")
+    if sklearn is not None and isinstance(policy, sklearn.BaseEstimator):
+        return _estimator_policy(policy)
     if not callable(policy):
         return ArrayPolicy(_policy_array(policy))
     if required_positional_parameters(policy) == 2:
@@ -325,10 +371,12 @@ def _numbers(answer: Any, start: int, stop: int) -> Array:
             f"the policy answered {type(answer).__name__} for rows {start} to {stop - 1};"
             f" expected an array of numbers ({error})"
         ) from error
-    if array.dtype.kind not in "biuf":
+    if array.dtype.kind == "O" and all(isinstance(item, str) for item in array.flat):
+        array = array.astype(np.str_)
+    if array.dtype.kind not in "biufU":
         raise PolicyError(
             f"the policy answered {reprlib.repr(answer)} of dtype {array.dtype} for rows {start} to"
-            f" {stop - 1}; expected an array of numbers"
+            f" {stop - 1}; expected an array of numbers, or of the labels of actions"
         )
     if array.ndim == 0 or len(array) != stop - start:
         raise PolicyError(

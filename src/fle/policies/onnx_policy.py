@@ -34,9 +34,8 @@ ALIASES = {
     "output_label": "action",
     "variable": "action",
 }
-MOST_ACTIONS = 100_000
-# Under which a file may say what the columns of its observations are called.
-NAMES = "observation_names"
+# Under which a file may say what the columns of its observations, and of its answer, are called.
+NAMES, LABELS = "observation_names", "action_labels"
 
 
 def load_onnx(
@@ -48,7 +47,7 @@ def load_onnx(
     types = session.output_types
     roles = choose_outputs(str(path), tuple(types), output)
     policy = _policy_of(path, session, roles, model)
-    return dataclasses.replace(policy, observation_names=_observation_names(model, str(path)))
+    return dataclasses.replace(policy, observation_names=_stated(model, NAMES, str(path)))
 
 
 def _policy_of(path: Path, session: OnnxSession, roles: dict[str, str], model: Any) -> OnnxPolicy:
@@ -57,11 +56,16 @@ def _policy_of(path: Path, session: OnnxSession, roles: dict[str, str], model: A
     def ask(convert: Callable[[Sequence[Any]], Array]) -> Callable[[Array], Array]:
         return lambda observations: session.answers(observations, names, convert)
 
+    classes = _stated(model, LABELS, str(path)) or _classes(model)
     if "probs" in roles:
-        codes = _class_codes(model, str(path))
-        return Probabilities(ask(lambda raw: _probabilities(raw[0], codes, str(path))))
+        return Probabilities(
+            ask(lambda raw: _probabilities(raw[0], classes, str(path))), classes=classes
+        )
     if "logits" in roles:
-        return Probabilities(ask(lambda raw: _softmax(_numbers(raw[0], str(path)))))
+        stated = _stated(model, LABELS, str(path))
+        return Probabilities(ask(lambda raw: _softmax(_numbers(raw[0], str(path)))), classes=stated)
+    if session.output_types[names[0]] == "tensor(string)":
+        return Probabilities(ask(lambda raw: _chosen(raw[0], classes, str(path))), classes=classes)
     if "action" in roles:
         return Deterministic(ask(lambda raw: _single_column(_numbers(raw[0], str(path)))))
 
@@ -83,15 +87,15 @@ def _policy_of(path: Path, session: OnnxSession, roles: dict[str, str], model: A
     return Normal(mean_and_std)
 
 
-def _observation_names(model: Any, name: str) -> tuple[str, ...]:
-    """What the file says of its input: a JSON list under `observation_names` in its metadata."""
+def _stated(model: Any, key: str, name: str) -> tuple[str, ...]:
+    """What a file says of its columns: a JSON list of names under a key of its metadata."""
     for entry in model.metadata_props:
-        if entry.key == NAMES:
+        if entry.key == key:
             try:
                 found = parsed_json(entry.value)
             except ValueError as error:
-                raise PolicyError(f"{name}: {NAMES} in its metadata: {error}") from error
-            problem = misfit(found, list[str], NAMES)
+                raise PolicyError(f"{name}: {key} in its metadata: {error}") from error
+            problem = misfit(found, list[str], key)
             if problem is not None:
                 raise PolicyError(f"{name}: in its metadata, {problem}")
             return tuple(found)
@@ -178,41 +182,48 @@ def _softmax(logits: Array) -> Array:
         return powers / powers.sum(axis=1, keepdims=True)
 
 
-def _probabilities(raw: Any, codes: Array | None, name: str) -> Array:
-    """(n, A) by action code, from a tensor or from the dictionaries of a ZipMap."""
+def _probabilities(raw: Any, classes: tuple[Any, ...], name: str) -> Array:
+    """(n, K) by class, from a tensor or from the dictionaries of a ZipMap."""
     if isinstance(raw, list) and raw and isinstance(raw[0], dict):
-        labels = list(raw[0])
-        if not all(isinstance(label, int) for label in labels):
-            raise PolicyError(f"{name}: classes are {labels[:3]}; expected integer action codes")
-        codes = np.asarray(labels)
-        values = np.asarray([[row[label] for label in labels] for row in raw])
-    else:
-        values = _numbers(raw, name)
-    if codes is None or values.ndim != 2 or values.shape[1] != len(codes):
-        return values
-    if codes.min() < 0 or codes.max() >= MOST_ACTIONS or len(np.unique(codes)) < len(codes):
-        raise PolicyError(f"{name}: classes are {codes[:5]}; expected distinct codes from 0 on")
-    by_action = np.zeros((len(values), codes.max() + 1), dtype=values.dtype)
-    by_action[:, codes] = values
-    return by_action
+        if set(classes) != set(raw[0]):
+            raise PolicyError(
+                f"{name}: the classes of its dictionaries are {list(raw[0])[:3]}, and those of its"
+                f" classifier {list(classes)[:3]}; expected the same"
+            )
+        return np.asarray([[row[label] for label in classes] for row in raw])
+    return _numbers(raw, name)
 
 
-def _class_codes(model: Any, name: str) -> Array | None:
-    """The action code of each column of a scikit-learn classifier, None if nothing says so."""
+def _chosen(raw: Any, classes: tuple[Any, ...], name: str) -> Array:
+    """(n, K), 1 for the class that was answered by its name."""
+    answer = np.asarray(raw).reshape(len(raw), -1)
+    if not classes or answer.shape[1] != 1:
+        raise PolicyError(
+            f"{name}: its answer is text of shape {np.shape(raw)}, and it does not say which"
+            " classes there are; expected those of a classifier: map its probabilities instead, as"
+            ' in output="probs=NAME"'
+        )
+    return (answer == np.asarray(classes, dtype=object)).astype(np.float64)
+
+
+def _classes(model: Any) -> tuple[Any, ...]:
+    """The classes of a scikit-learn classifier, in the order of its columns; none if unknown."""
     for node in model.graph.node:
         for attribute in node.attribute:
             if attribute.name == "classlabels_strings" and attribute.strings:
-                raise PolicyError(
-                    f"{name}: its classes are strings, such as {attribute.strings[0]!r}; train the"
-                    " classifier on integer action codes"
-                )
+                return tuple(text.decode("utf-8", "replace") for text in attribute.strings)
             if attribute.name in ("classlabels_int64s", "classlabels_ints") and attribute.ints:
-                return np.asarray(attribute.ints)
+                return tuple(int(code) for code in attribute.ints)
     import onnx
 
     for tensor in model.graph.initializer:
         if tensor.name == "classes":
-            classes = onnx.numpy_helper.to_array(tensor)
-            if classes.dtype.kind in "iu" and classes.size:
-                return classes.reshape(-1)
-    return None
+            found = onnx.numpy_helper.to_array(tensor).reshape(-1)
+            if found.dtype.kind in "iu" and found.size:
+                return tuple(found.tolist())
+            if found.dtype.kind in "OSU" and found.size:
+                return tuple(
+                    item.decode("utf-8", "replace") if isinstance(item, bytes) else str(item)
+                    for item in found.tolist()
+                )
+    return ()

@@ -16,7 +16,7 @@ import numpy as np
 from fle.errors import FLEWarning, PolicyError, SettingsError
 from fle.policies.action_table import Array
 from fle.policies.function_policies import Deadline, Deterministic, Normal, Probabilities
-from fle.policies.onnx_policy import NAMES, OnnxPolicy, load_onnx
+from fle.policies.onnx_policy import LABELS, NAMES, OnnxPolicy, load_onnx
 from fle.policies.onnx_session import import_all
 
 ERRORS = {kind.__name__: kind for kind in (PolicyError, SettingsError)}
@@ -59,13 +59,14 @@ class OnnxProcess:
         answer, _ = self._exchange({"given": given}, [])
         self.kind: str = answer["kind"]
         self._names = tuple(str(name) for name in answer[NAMES])
+        self._classes = tuple(answer[LABELS])
 
     def policy(self) -> OnnxPolicy:
         """The policy, in the kind that its outputs call for."""
         if self.kind == Normal.__name__:
             return Normal(self._mean_and_std, self._names)
         if self.kind == Probabilities.__name__:
-            return Probabilities(self._single, self._names)
+            return Probabilities(self._single, self._names, self._classes)
         return Deterministic(self._single, self._names)
 
     def _single(self, observations: Array) -> Array:
@@ -119,7 +120,7 @@ def serve() -> None:
                 if policy is None:
                     _limit(memory)
                     policy = load_onnx(Path(path), input_name, output, timeout)
-                    named = {NAMES: policy.observation_names}
+                    named = {NAMES: policy.observation_names, LABELS: policy.classes}
                     answer, parts = {"kind": type(policy).__name__, **named}, []
                 else:
                     said = policy.function(arrays[0])

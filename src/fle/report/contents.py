@@ -140,7 +140,7 @@ def gather(
         behaviour_remark=_remark(logged),
         comparisons=() if true_returns is None else distances_to_truth(estimate, true_returns),
         truth_size=0 if true_returns is None else len(true_returns.samples),
-        joints=_joints(coordinates, estimate, earned) if several else (),
+        joints=joints_of(coordinates, estimate, earned) if several else (),
         draws=_page_rows(coordinates, estimate, PAGE_DRAWS) if several else None,
         episodes=None if episodes is None else _page_rows(coordinates, episodes, PAGE_EPISODES),
         has_density=estimate.log_density is not None,
@@ -225,11 +225,12 @@ def coordinates_of(
     return tuple(coordinates)
 
 
-def _joints(
+def joints_of(
     coordinates: tuple[Coordinate, ...],
     estimate: ReturnDistribution,
     earned: ReturnDistribution | None,
 ) -> tuple[Joint, ...]:
+    """One for each pair of coordinates, as far as they are few."""
     joints = []
     rows, weights = estimate.samples, estimate.weights
     logged = np.empty((0, estimate.dim)) if earned is None else earned.some_draws(JOINT_EPISODES)

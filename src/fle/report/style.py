@@ -125,6 +125,12 @@ def altair_or_error() -> Any:
 
 def specification(chart: Chart, palette: Palette) -> dict[str, Any]:
     """The chart as Vega-Lite, in the palette's colours."""
+    plain: dict[str, Any] = configured(chart, palette).to_dict(validate=False)
+    return plain
+
+
+def configured(chart: Chart, palette: Palette) -> Chart:
+    """The chart in the palette's colours."""
     text = {"labelFont": palette.font, "titleFont": palette.font}
     return (
         # The page names every chart itself, so the parts of it need no descriptions.
@@ -153,7 +159,6 @@ def specification(chart: Chart, palette: Palette) -> dict[str, Any]:
             subtitleColor=palette.muted,
             anchor="start",
         )
-        .to_dict(validate=False)
     )
 
 

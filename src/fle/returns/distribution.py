@@ -3,11 +3,13 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fle.errors import DataError, ModelError, SettingsError, nearest
+from fle.notebook import Tabular, html_table
 from fle.returns import risk
 from fle.returns.intervals import Estimate, Replicates, interval_of
 from fle.returns.measures import (
@@ -23,7 +25,7 @@ FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ReturnDistribution:
+class ReturnDistribution(Tabular):
     """A distribution over returns in R^d, known through its draws.
 
     Every statistic is taken on one cached sample of `sample_size` draws made with `seed`, so
@@ -379,6 +381,48 @@ class ReturnDistribution:
         for label, values in rows:
             lines.append(f"{label:<{first}}" + "".join(f"  {v:>{width}.5g}" for v in values))
         return "\n".join(lines)
+
+    def columns(self) -> dict[str, list[Any]]:
+        """The usual measures of each return, one a row, with intervals where there are any.
+
+        A measure of a tail with too few draws has no value.
+        """
+        table: dict[str, list[Any]] = {"return": [], "measure": [], "value": []}
+        if self.replicates is not None:
+            table |= {"low": [], "high": []}
+        for place, name in enumerate(self.names):
+            law = self.marginal(place)
+            for one in usual_measures():
+                value = law.measure_if_supported(one)
+                row: dict[str, Any] = {"return": name, "measure": one.text, "value": value}
+                if self.replicates is not None:
+                    low, high = (None, None) if value is None else law.interval(one).ends
+                    row |= {"low": low, "high": high}
+                for column, entry in row.items():
+                    table[column].append(entry)
+        return table
+
+    def plot(self, kind: str = "density") -> Any:
+        """An Altair chart: "density", "cdf", "quantile", or "joint" for two returns or more.
+
+        Example: `result.returns.plot("cdf")`.
+        """
+        from fle.report.plots import plot_returns
+
+        return plot_returns(self, kind)
+
+    def _repr_html_(self) -> str:
+        table = self.columns()
+        ends = zip(table["low"], table["high"], strict=True) if "low" in table else None
+        texts = ["\N{EN DASH}" if value is None else f"{value:.5g}" for value in table["value"]]
+        if ends is not None:
+            texts = [
+                text if low is None else f"{text} ({low:.4g} to {high:.4g})"
+                for text, (low, high) in zip(texts, ends, strict=True)
+            ]
+        shown = usual_measures()
+        rows = [[one.label, *texts[i :: len(shown)]] for i, one in enumerate(shown)]
+        return html_table("Distribution of the return", ["measure", *self.names], rows)
 
     def __repr__(self) -> str:
         density = "no density" if self.log_density is None else "with density"

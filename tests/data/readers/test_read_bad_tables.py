@@ -106,12 +106,6 @@ def test_mixed_cells_of_a_frame():
     refused(pl.DataFrame(log()).with_columns(cells), "the polars frame")
 
 
-def test_categorical_actions_are_not_numbers(tmp_path):
-    moves = pa.array(["left", "right", "left", "left", "right"]).dictionary_encode()
-    path = write_parquet(tmp_path / "log.parquet", log(action=moves))
-    refused(path, r"column 'action', row 0 is the text 'left'.*categories as codes from 0")
-
-
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "pandas", "polars"])
 def test_ragged_lists(tmp_path, kind):
     cells = [[1.0, 2.0], [3.0, 4.0], [5.0], [6.0, 7.0], [8.0, 9.0]]
@@ -138,8 +132,8 @@ def test_types_that_are_no_numbers(tmp_path, kind):
 
 def test_timestamps_are_no_numbers(tmp_path):
     times = pa.array([1, 2, 3, 4, 5], pa.timestamp("s"))
-    path = write_parquet(tmp_path / "log.parquet", log(step=times))
-    refused(path, r"log\.parquet: column 'step', row 0 is the text")
+    path = write_parquet(tmp_path / "log.parquet", log(reward=times))
+    refused(path, r"log\.parquet: column 'reward', row 0 is the date 1970-01-01T00:00:01")
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".npz", ".h5", ".arrow"])
@@ -201,7 +195,7 @@ def test_shards_with_different_schemas(tmp_path):
     refused(csv, r"a\.csv and .*b\.csv have different schemas: .*'gain', 'reward'")
 
 
-@pytest.mark.parametrize("column", ["observation.x", "action", "reward", "step"])
+@pytest.mark.parametrize("column", ["observation.x", "action", "reward"])
 @pytest.mark.parametrize("kind", ["parquet", "csv", "pandas", "mapping"])
 def test_integers_beyond_32_bits_that_are_not_ids(tmp_path, kind, column):
     values = np.arange(5)

@@ -97,11 +97,11 @@ def _source(source: str, names: tuple[str, ...], get: Callable[[str], Any]) -> S
 
 
 def _array(source: str, name: str, values: Any) -> Array:
-    """Numbers, or text that may serve as ids."""
+    """Numbers, or text or dates, which may be labels, ids, or an order."""
     single = isinstance(values, np.ndarray) and values.ndim == 0
     if isinstance(values, np.ndarray | list | tuple) and not single and len(values) > 0:
         array = np.asarray(values) if isinstance(values, np.ndarray) else None
-        if array is not None and array.dtype.kind == "U":
+        if array is not None and array.dtype.kind in "UM":
             return array
         if array is None and all(isinstance(item, str) for item in values):
             return np.asarray(values, dtype=np.str_)
@@ -156,6 +156,8 @@ def read_dataset(source: str, group: Any, name: str) -> Array:
         )
     _require_stored(source, name, item)
     require_memory(item.nbytes, f"{source}: {name!r}", len(item) if item.ndim else 1)
+    if h5py.check_string_dtype(item.dtype) is not None:
+        return np.asarray(item.asstr()[()], dtype=np.str_)
     return item[()]
 
 

@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 
 from fle.data.passes import Array, require_memory
-from fle.data.readers.columns import Columns, Part, Size, Source, cell, require_distinct
+from fle.data.readers.columns import (
+    Columns,
+    Part,
+    Size,
+    Source,
+    cell,
+    require_distinct,
+)
 from fle.data.readers.formats import optional_package, reading
 from fle.data.validation import numeric_array
 from fle.errors import DataError
@@ -85,7 +92,11 @@ def _read_csv(path: Path) -> Any:
         # As text, and then as numbers.
         require_memory(text * (1 + NUMBER / SHORTEST), str(path), text // width)
         block = min(max(path.stat().st_size + 1, 2**20), LARGEST_BLOCK)
-        table = csv.read_csv(path, read_options=csv.ReadOptions(block_size=block))
+        # An empty cell of a column of text is no value either.
+        convert = csv.ConvertOptions(strings_can_be_null=True)
+        table = csv.read_csv(
+            path, read_options=csv.ReadOptions(block_size=block), convert_options=convert
+        )
         require_distinct(str(path), table.column_names)
     return table
 
@@ -163,24 +174,26 @@ def _pandas_source(frame: Any) -> Source:
     place_of = {name: place for place, name in enumerate(names)}
 
     def load(wanted: Sequence[str]) -> Columns:
-        blocks = {
+        found = {
             name: _pandas_blocks(source, name, frame.iloc[:, place_of[name]]) for name in wanted
         }
-        return Columns((Part(source, len(frame)),), blocks)
+        blocks = {name: blocks for name, (blocks, _) in found.items()}
+        nulls = {name: rows for name, (_, rows) in found.items() if rows is not None}
+        return Columns((Part(source, len(frame)),), blocks, nulls)
 
     return Source(source, tuple(names), load)
 
 
-def _pandas_blocks(source: str, name: str, series: Any) -> list[Array]:
+def _pandas_blocks(source: str, name: str, series: Any) -> tuple[list[Array], Array | None]:
     values = series.to_numpy()
     if values.dtype.kind in "biuf":
-        return [values]
+        return [values], None
     pa = optional_package("pyarrow", "reading such pandas columns")
     try:
         column = pa.chunked_array([pa.Array.from_pandas(series)])
     except (pa.ArrowException, ValueError, TypeError, OverflowError):
         # Mixed cells, or cells that are arrays of several dimensions.
-        return [numeric_array(f"{source}: column {name!r}", list(values))]
+        return [numeric_array(f"{source}: column {name!r}", list(values))], None
     with reading(source, "a pandas frame"):
         return column_blocks(source, name, column)
 
@@ -232,56 +245,68 @@ def flattened(table: Any) -> Any:
 def _columns_of(tables: Sequence[tuple[str, Any]], names: Sequence[str]) -> Columns:
     """The named columns of tables that follow each other, each with the name of its file."""
     blocks: dict[str, list[Array]] = {name: [] for name in names}
-    parts = []
+    nulls: dict[str, Array] = {}
+    parts, rows = [], 0
+    whole = sum(table.num_rows for _, table in tables)
     for source, table in tables:
         with reading(source, "a table"):
             flat = flattened(table).select(list(names))
             # Offsets that point outside their buffer would end the whole process.
             flat.validate(full=True)
             for name in names:
-                blocks[name] += column_blocks(source, name, flat.column(name))
+                found, missing = column_blocks(source, name, flat.column(name))
+                blocks[name] += found
+                if missing is not None:
+                    mask = nulls.setdefault(name, np.zeros(whole, dtype=bool))
+                    mask[rows : rows + table.num_rows] = missing
         if table.num_rows == 0:
             raise DataError(f"{source} is empty: it has columns but no row; expected rows")
         parts.append(Part(source, table.num_rows))
-    return Columns(tuple(parts), blocks)
+        rows += table.num_rows
+    return Columns(tuple(parts), blocks, nulls)
 
 
-def column_blocks(source: str, name: str, column: Any) -> list[Array]:
-    """A chunked column as arrays; text is kept as text."""
-    row, blocks = 0, []
-    for chunk in column.chunks:
+def column_blocks(source: str, name: str, column: Any) -> tuple[list[Array], Array | None]:
+    """A chunked column as arrays, and where it has no value; text and dates are kept."""
+    row, blocks, missing = 0, [], None
+    for chunk in map(_plain, column.chunks):
         if len(chunk) > 0:
+            if chunk.null_count:
+                missing = np.zeros(len(column), dtype=bool) if missing is None else missing
+                missing[row : row + len(chunk)] = np.asarray(chunk.is_null(), dtype=bool)
             blocks.append(_block(source, name, chunk, row))
             row += len(chunk)
     _require_one_shape(source, name, blocks)
-    return blocks
+    return blocks, missing
 
 
 def _block(source: str, name: str, chunk: Any, first: int) -> Array:
+    """The values of a chunk, with fillers for nulls."""
     pa = optional_package("pyarrow", "reading tables")
-    chunk = _plain(chunk)
-    if chunk.null_count > 0:
-        row = first + int(np.argmax(np.asarray(chunk.is_null())))
-        raise DataError(
-            f"{cell(source, name, row)} is null ({chunk.null_count} nulls);"
-            " expected a value in every row: drop these rows or fill them in"
-        )
     kind = chunk.type
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
-        return chunk.to_numpy(zero_copy_only=False)
     if pa.types.is_decimal(kind):
-        return chunk.cast(pa.float64()).to_numpy(zero_copy_only=False)
-    if _is_list(kind):
+        chunk = chunk.cast(pa.float64())
+    elif pa.types.is_null(kind):
+        return np.zeros(len(chunk))
+    elif _is_list(kind):
         return _list_block(source, name, chunk, first)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return chunk.to_numpy(zero_copy_only=False).astype(np.str_)
-    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        # As an episode's id this is as good as any text; as a number it is refused later.
-        return chunk.cast(pa.string()).to_numpy(zero_copy_only=False).astype(np.str_)
-    raise DataError(
-        f"{cell(source, name, first)} has type {kind}; expected numbers:"
-        " leave the column out, or store it as numbers"
-    )
+    elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or _is_view(pa, kind):
+        return chunk.fill_null("").to_numpy(zero_copy_only=False).astype(np.str_)
+    elif pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        unit = "D" if pa.types.is_date(kind) else "us"
+        return chunk.to_numpy(zero_copy_only=False).astype(f"datetime64[{unit}]")
+    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        raise DataError(
+            f"{cell(source, name, first)} has type {kind}; expected numbers:"
+            " leave the column out, or store it as numbers"
+        )
+    if chunk.null_count:
+        chunk = chunk.fill_null(False if pa.types.is_boolean(chunk.type) else 0)
+    return chunk.to_numpy(zero_copy_only=False)
+
+
+def _is_view(pa: Any, kind: Any) -> bool:
+    return bool(pa.types.is_string_view(kind))
 
 
 def _plain(chunk: Any) -> Any:
@@ -298,6 +323,12 @@ def _list_block(source: str, name: str, chunk: Any, first: int) -> Array:
     """Lists of one length in every row, (k, width); lists of lists likewise."""
     rows = len(chunk)
     shape: list[int] = []
+    if chunk.null_count:
+        row = first + int(np.argmax(np.asarray(chunk.is_null())))
+        raise DataError(
+            f"{cell(source, name, row)} is null ({chunk.null_count} nulls); expected a list in"
+            " every row: fill it in"
+        )
     while _is_list(chunk.type):
         lengths = np.asarray(chunk.value_lengths())
         ragged = lengths != lengths[0]
@@ -316,8 +347,7 @@ def _list_block(source: str, name: str, chunk: Any, first: int) -> Array:
             position = int(np.argmax(np.asarray(chunk.is_null())))
             row = first + position * rows // len(chunk)
             raise DataError(
-                f"{cell(source, name, row)} has a null in its list;"
-                " expected a number: drop the row or fill it in"
+                f"{cell(source, name, row)} has a null in its list; expected a number: fill it in"
             )
     values = _block(source, name, chunk, 0)
     if values.dtype.kind not in "biuf":

@@ -14,7 +14,7 @@ from fle.errors import DataError
 from fle.files import written_whole
 
 MARK = b"fle dataset"
-FORMAT = MARK + b" 3"
+FORMAT = MARK + b" 4"
 # Tried before the array's own type, and used only if nothing is lost.
 SMALLER = {"f8": "f4", "i8": "i4"}
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,11 @@ from fle.errors import DataError
 # Rounding may move a value by this share of its column's range before a warning is due.
 LOSS_TOLERANCE = 1e-4
 FIRST_ROWS = 1_000
+# To leave rows out would join what came before and after them.
+MEND = (
+    "fill it in, or for observations say missing='indicator' or missing='forward'; a row left out"
+    " in the middle of an episode would join what came before and after it"
+)
 
 
 @dataclass(frozen=True)
@@ -26,10 +31,14 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Columns as blocks of NumPy arrays (k, ...) that follow each other, without nulls."""
+    """Columns as blocks of NumPy arrays (k, ...) that follow each other.
+
+    nulls: (n,), of the columns that have any, the rows without a value; a filler stands there.
+    """
 
     parts: tuple[Part, ...]
     blocks: Mapping[str, Sequence[Array]]
+    nulls: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def source(self) -> str:
@@ -56,6 +65,17 @@ class Columns:
                 return cell(part.name, name, row)
             row -= part.rows
         return cell(self.parts[-1].name, name, row)
+
+
+def refuse_nulls(columns: Columns, names: Sequence[str]) -> None:
+    """An error that names the first row without a value, if any of the columns has one."""
+    for name in names:
+        nulls = columns.nulls.get(name)
+        if nulls is not None:
+            raise DataError(
+                f"{columns.place(name, int(np.argmax(nulls)))} is null ({int(nulls.sum())} nulls);"
+                f" expected a value in every row: {MEND}"
+            )
 
 
 @dataclass(frozen=True)
@@ -102,8 +122,11 @@ class Range:
     high: Array
 
 
-def number_range(columns: Columns, name: str) -> Range:
-    """The range of a column of finite numbers, or an error that names its first bad row."""
+def number_range(columns: Columns, name: str, *, any_size: bool = False) -> Range:
+    """The range of a column of finite numbers, or an error that names its first bad row.
+
+    any_size: whether integers may be beyond 32 bits, as those of clocks are.
+    """
     blocks = columns.blocks[name]
     if blocks[0].dtype.kind not in "biuf":
         _refuse_text(columns, name)
@@ -112,7 +135,8 @@ def number_range(columns: Columns, name: str) -> Range:
     # One pass each: NaN and infinity come through minimum and maximum.
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         _refuse_non_finite(columns, name)
-    if blocks[0].dtype.kind in "iu" and (low.min() < -LARGEST_ID - 1 or high.max() > LARGEST_ID):
+    whole = blocks[0].dtype.kind in "iu" and not any_size
+    if whole and (low.min() < -LARGEST_ID - 1 or high.max() > LARGEST_ID):
         values = columns.whole(name)
         place = np.argwhere((values < -LARGEST_ID - 1) | (values > LARGEST_ID))[0]
         raise DataError(
@@ -212,20 +236,26 @@ def _refuse_non_finite(columns: Columns, name: str) -> None:
     wrong = np.argwhere(~np.isfinite(values))
     raise DataError(
         f"{columns.place(name, int(wrong[0][0]))} is {values[tuple(wrong[0])]}; expected a finite"
-        f" number ({len(wrong)} such values): drop or repair these rows"
+        f" number ({len(wrong)} such values): {MEND}"
     )
 
 
 def _refuse_text(columns: Columns, name: str) -> None:
     values = columns.whole(name)
-    row = next((row for row, text in enumerate(values) if not _is_number(text)), 0)
+    if values.dtype.kind == "M":
+        raise DataError(
+            f"{columns.place(name, 0)} is the date {values[0]}; expected a number: dates order the"
+            " rows of an episode, as step=..., and elapsed='days' makes a feature of them"
+        )
+    row = next((row for row, text in enumerate(values) if not is_number(text)), 0)
     raise DataError(
         f"{columns.place(name, row)} is the text {str(values[row])[:40]!r}; expected a number:"
-        " leave the column out, or store it as numbers (categories as codes from 0)"
+        " leave the column out, or store it as numbers"
     )
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Whether a text says a number."""
     try:
         float(text)
     except ValueError:

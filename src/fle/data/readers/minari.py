@@ -12,7 +12,7 @@ from fle.data.assembly import Given, assemble, flatten_episodes
 from fle.data.passes import Array
 from fle.data.readers.arrays import address, dataset_names, open_hdf5, read_dataset
 from fle.data.readers.arrow_tables import column_blocks, flattened
-from fle.data.readers.columns import Columns, Part, matrix, precision
+from fle.data.readers.columns import Columns, Part, cell, matrix, precision
 from fle.data.readers.formats import optional_package, reading
 from fle.errors import DataError
 
@@ -187,7 +187,11 @@ def arrow_episodes(
                 steps = int(json.loads(details.read_text(encoding="utf-8"))["total_steps"])
 
             def get(name: str, path: Path = path, table: Any = flat) -> Array:
-                return np.concatenate(column_blocks(str(path), name, table.column(name)))
+                blocks, nulls = column_blocks(str(path), name, table.column(name))
+                if nulls is not None:
+                    place = cell(str(path), name, int(np.argmax(nulls)))
+                    raise DataError(f"{place} is null; expected a value in every row")
+                return np.concatenate(blocks)
 
             arrays = _arrays(str(path), Entries(flat.column_names, ".", get), order, observation)
             yield {

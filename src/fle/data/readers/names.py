@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
+from fle.data.faults import Faults
 from fle.data.readers.vectors import (
     BY_ROLE,
     Vector,
@@ -50,36 +51,28 @@ def find_roles(
     names: Sequence[str],
     mapped: Mapping[str, Names | None],
     probability: Names | Mapping[str, Names] | None,
+    faults: Faults,
 ) -> Roles:
     """The columns of every part, or an error with the nearest names."""
     vectors: dict[str, Vector] = {}
     notes: list[str] = []
     for role in WORDS:
         pattern = mapped.get(role)
-        if pattern is not None:
-            vectors[role] = _match(source, role, pattern, names, notes)
-        else:
-            found = _recognise(source, role, names, notes)
-            if found.columns:
-                vectors[role] = found
+        with faults.caught():
+            if pattern is not None:
+                vectors[role] = _match(source, role, pattern, names, notes)
+            else:
+                found = _recognise(source, role, names, notes)
+                if found.columns:
+                    vectors[role] = found
+    columns = {role: vector.columns for role, vector in vectors.items()}
+    _check_roles(source, names, columns, mapped, faults)
+    faults.require_none()
     policies = _probabilities(source, names, probability, notes)
     if "propensity" in vectors:
         vectors["propensity"] = _by_action(source, "propensity", vectors["propensity"], notes)
     _pair_all(source, vectors, policies, notes)
     columns = {role: vector.columns for role, vector in vectors.items()}
-    for role, words in WORDS.items():
-        if words.required and role not in columns:
-            raise DataError(
-                f"{source}: no {role} column; expected {role!r} or '{role}.*'"
-                f"{_nearest(role, names)}. Map yours with {role}=..."
-            )
-        if not words.several and len(columns.get(role, ())) > 1:
-            raise DataError(
-                f"{source}: expected one {role} column, got {', '.join(map(repr, columns[role]))}"
-            )
-    _refuse_misspelt(source, names, columns, mapped)
-    _refuse_ambiguous_end(source, names, columns)
-    _refuse_two_parts(source, columns)
     alone = {
         role
         for role, group in columns.items()
@@ -88,6 +81,34 @@ def find_roles(
     }
     probabilities = {policy: vector.columns for policy, vector in policies.items()}
     return Roles(columns, probabilities, frozenset(alone), tuple(notes))
+
+
+def _check_roles(
+    source: str,
+    names: Sequence[str],
+    columns: Mapping[str, tuple[str, ...]],
+    mapped: Mapping[str, Names | None],
+    faults: Faults,
+) -> None:
+    """Every part that must be there is, each once, and nothing looks forgotten."""
+    for role, words in WORDS.items():
+        with faults.caught():
+            if words.required and role not in columns:
+                raise DataError(
+                    f"{source}: no {role} column; expected {role!r} or '{role}.*'"
+                    f"{_nearest(role, names)}. Map yours with {role}=..."
+                )
+            if not words.several and len(columns.get(role, ())) > 1:
+                raise DataError(
+                    f"{source}: expected one {role} column, got"
+                    f" {', '.join(map(repr, columns[role]))}"
+                )
+    with faults.caught():
+        _refuse_misspelt(source, names, columns, mapped)
+    with faults.caught():
+        _refuse_ambiguous_end(source, names, columns)
+    with faults.caught():
+        _refuse_two_parts(source, columns)
 
 
 def reward_names(roles: Roles) -> tuple[str, ...]:

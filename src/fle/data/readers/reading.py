@@ -1,8 +1,9 @@
 """`fle.read`: files and frames in, a checked `Dataset` out."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import numpy as np
 
 from fle.data.assembly import Given, Recorded, assemble
 from fle.data.dataset import Dataset, emit_warnings, restored
+from fle.data.faults import Faults, FaultyDataError
 from fle.data.passes import Array, give_back, require_memory
 from fle.data.readers.arrays import hdf5_source, mapping_source, npz_source
 from fle.data.readers.arrow_tables import arrow_source, csv_source, frame_source, parquet_source
 from fle.data.readers.cache import is_cache, read_cache
+from fle.data.readers.coding import Coded, Wishes, coded, recoded
 from fle.data.readers.columns import (
     Columns,
     Source,
@@ -23,6 +26,7 @@ from fle.data.readers.columns import (
     number_range,
     number_ranges,
     precision,
+    refuse_nulls,
     refuse_reused_episodes,
 )
 from fle.data.readers.formats import Files, find_files
@@ -33,12 +37,12 @@ from fle.data.readers.minari import (
     holds_episodes,
 )
 from fle.data.readers.names import Names, Roles, find_roles, reward_names
+from fle.data.readers.ordering import refuse_other_order, row_order
 from fle.data.schema import COLUMN_OF, WORDS
 from fle.data.validation import (
     episode_array,
     numeric_array,
     require_same_names,
-    step_array,
 )
 from fle.errors import DataError, SettingsError
 
@@ -69,6 +73,10 @@ def read(
     propensity: Names | None = None,
     probability: Names | Mapping[str, Names] | None = None,
     number_of_actions: int | None = None,
+    action_labels: Sequence[str] | None = None,
+    category: Names | None = None,
+    missing: str = "refuse",
+    elapsed: str | None = None,
 ) -> Dataset:
     """Read logged transitions, one row each, into a `Dataset`.
 
@@ -79,36 +87,26 @@ def read(
             Parquet or CSV shards; a Minari data set by id or folder; a pandas or polars frame, an
             Arrow table, or a mapping of arrays.
         observation, action, reward, next_observation: the columns, if they are not called so. One
-            name, several, a pattern such as `obs_*`, or a prefix. Numbered columns are put in the
-            order of their numbers, unless they are listed by full names, and next observations
-            are paired with observations by name. Several rewards make a vector return. An integer
-            column alone is a discrete observation or action. For Minari, `observation` picks
-            entries of a Dict observation.
+            name, several, a pattern such as `obs_*`, or a prefix. Next observations are paired with
+            observations by name. Several rewards make a vector return. An integer column alone is a
+            discrete observation or action. Text is coded: an observation as a feature for each
+            category, `ward=A`; actions as codes with labels (`Dataset.action_labels`).
         episode, step, terminated, truncated: one column each. `step` only puts the rows of an
-            episode in order; if the problem depends on time, use `with_steps()` of the result.
-        weight: the column of row weights; none is looked for unless it is named here.
-        propensity: the column of the logged action's probability under the policy that logged it,
-            or its density if actions are continuous; or one column per action.
-            Default: `propensity`, or `propensity.*`.
-        probability: columns with a target policy's probabilities at each row's observation, one
-            column per action; or a mapping from names to such columns, for several policies.
-            Default: `probability.*`. See `Dataset.recorded_probabilities`.
-        number_of_actions: makes whole numbers discrete actions, and says how many there are.
+            episode in order: dates, or numbers that increase; where it counts rows, a gap is
+            refused. If the problem depends on time, use `with_steps()` of the result.
+        weight, propensity: row weights, looked for only if named; the logged action's probability
+            under the policy that logged it, or density, or one column per action.
+        probability: a target policy's probabilities, a column per action (`probability.*`); or a
+            mapping from names to such columns. See `Dataset.recorded_probabilities`.
+        number_of_actions, action_labels: how many discrete actions there are, or all their names.
+        category: observation columns of numbers that are categories.
+        missing: of observations; "refuse", "forward" or "indicator" (docs/messy_logs.md).
+        elapsed: "days", "hours", "minutes", "seconds" or "number": adds the feature `elapsed`.
     """
-    mapped: dict[str, Any] = {
-        "observation": observation,
-        "action": action,
-        "reward": reward,
-        "episode": episode,
-        "step": step,
-        "terminated": terminated,
-        "truncated": truncated,
-        "next_observation": next_observation,
-        "weight": weight,
-        "propensity": propensity,
-        "probability": probability,
-    }
-    data = _read(source, mapped, number_of_actions)
+    given = locals()
+    mapped = {part: given[part] for part in (*WORDS, "probability") if part in given}
+    wishes = Wishes(**{field.name: given[field.name] for field in fields(Wishes)})
+    data = read_mapped(source, mapped, wishes, Faults())
     give_back()
     # As seen from the line that called this.
     emit_warnings(data, stacklevel=2)
@@ -125,15 +123,32 @@ def unnamed(what: str, given: Any, names: Sequence[str]) -> Any:
         table = mapping_source({name: np.atleast_1d(value) for name, value in given.items()})
     if table is None:
         return given
-    require_same_names(what, names, table.names)
-    return matrix(table.load(table.names), table.names, np.float64)
+    columns = table.load(table.names)
+    refuse_nulls(columns, table.names)
+    columns = recoded(columns, names)
+    require_same_names(what, names, tuple(columns.blocks))
+    return matrix(columns, tuple(columns.blocks), np.float64)
 
 
-def _read(source: Any, mapped: Mapping[str, Any], number_of_actions: int | None) -> Dataset:
-    table = _in_memory(source)
+def read_mapped(source: Any, mapped: Mapping[str, Any], wishes: Wishes, faults: Faults) -> Dataset:
+    """What `read` does, emitting nothing; mapped: columns, or None, by part."""
+    table = open_table(source)
     if table is None:
-        return _read_files(find_files(source), mapped, number_of_actions)
-    return _read_table(table, mapped, number_of_actions)
+        return _read_files(find_files(source), mapped, wishes)
+    return _read_table(table, mapped, wishes, faults)
+
+
+def open_table(source: Any) -> Source | None:
+    """The table that a source is; None for what holds episodes, or a data set."""
+    table = _in_memory(source)
+    if table is not None:
+        return table
+    files = find_files(source)
+    path = files.paths[0]
+    episodes = files.kind == "minari" or (files.kind == "hdf5" and holds_episodes(path))
+    if episodes or (files.kind == "arrow" and is_cache(path)):
+        return None
+    return OPENED_BY[files.kind](files.paths)
 
 
 def _in_memory(given: Any) -> Source | None:
@@ -152,24 +167,24 @@ def _in_memory(given: Any) -> Source | None:
     )
 
 
-def _read_files(files: Files, mapped: Mapping[str, Any], number_of_actions: int | None) -> Dataset:
+def _read_files(files: Files, mapped: Mapping[str, Any], wishes: Wishes) -> Dataset:
     path, chosen = files.paths[0], mapped["observation"]
     chosen = [chosen] if isinstance(chosen, str) else chosen
-    if files.kind == "minari":
-        _refuse_mapping(mapped, but=("observation",))
-        return restored(assemble_minari(path, chosen, number_of_actions))
-    if files.kind == "hdf5" and holds_episodes(path):
-        _refuse_mapping(mapped, but=("observation",))
-        episodes = list(hdf5_episodes(path, (), chosen))
-        return restored(assemble_episodes(str(path), episodes, number_of_actions))
-    if files.kind == "arrow" and is_cache(path):
-        _refuse_mapping(mapped, but=())
+    if files.kind == "arrow":
+        _refuse_mapping(mapped, wishes, but=())
         return read_cache(path)
-    return _read_table(OPENED_BY[files.kind](files.paths), mapped, number_of_actions)
+    _refuse_mapping(mapped, wishes, but=("observation",))
+    count = wishes.number_of_actions
+    if files.kind == "minari":
+        return restored(assemble_minari(path, chosen, count))
+    episodes = list(hdf5_episodes(path, (), chosen))
+    return restored(assemble_episodes(str(path), episodes, count))
 
 
-def _refuse_mapping(mapped: Mapping[str, Any], but: Sequence[str]) -> None:
+def _refuse_mapping(mapped: Mapping[str, Any], wishes: Wishes, but: Sequence[str]) -> None:
     given = [name for name, value in mapped.items() if value is not None and name not in but]
+    usual = Wishes(number_of_actions=wishes.number_of_actions)
+    given += [name for name, value in vars(wishes).items() if value != vars(usual)[name]]
     if given:
         raise SettingsError(
             f"{given[0]}=... maps the columns of a table, but this source has fixed names;"
@@ -178,55 +193,77 @@ def _refuse_mapping(mapped: Mapping[str, Any], but: Sequence[str]) -> None:
 
 
 def _read_table(
-    source: Source, mapped: Mapping[str, Any], number_of_actions: int | None
+    source: Source, mapped: Mapping[str, Any], wishes: Wishes, faults: Faults
 ) -> Dataset:
     """Load, check and complete the columns; errors name the file."""
-    roles = find_roles(source.name, source.names, mapped, mapped["probability"])
+    roles = find_roles(source.name, source.names, mapped, mapped["probability"], faults)
+    faults.require_none()
     if source.size is not None:
         rows, size = source.size(roles.all())
         require_memory(READING * size, source.name, rows)
     columns = source.load(roles.all())
-    recorded = _recorded(source.name, columns, roles)
-    propensities = _propensities(columns, roles)
+    code = coded(columns, roles, wishes, faults)
+    with faults.caught():
+        refuse_other_order(source, code.columns, code.roles)
     try:
-        count = _number_of_actions(recorded, propensities, number_of_actions)
-        given = _given(source, columns, roles, recorded, count)
-        fields = {**given.fields, "propensities": propensities}
-        return restored(assemble(replace(given, fields=fields)))
+        given = _given(source, code, wishes, faults)
+        return restored(assemble(given))
+    except FaultyDataError as error:
+        named = [_with_names(text, columns, roles) for text in error.found]
+        raise FaultyDataError(named) from error
     except DataError as error:
         raise DataError(_with_names(str(error), columns, roles)) from error
 
 
-def _given(
-    source: Source, columns: Columns, roles: Roles, recorded: Recorded | None, count: int | None
-) -> Given:
+def _given(source: Source, code: Coded, wishes: Wishes, faults: Faults) -> Given:
     """The columns as fields; one that has no rule of its own is a single column of numbers."""
+    columns, roles = code.columns, code.roles
     warnings: list[str] = []
     initial = source.initial_observations
-    fields: dict[str, Any] = {
-        **_observations(columns, roles, initial, warnings),
-        "initial_observations": initial,
-        "rewards": _rewards(columns, roles),
-        "actions": _actions(columns, roles, count, warnings),
-        "episodes": _episodes(columns, roles),
-        # Their column only puts rows in order.
-        "steps": None,
-    }
+    parts: dict[str, Any] = {}
+
+    def fill(name: str, make: Callable[[], Any]) -> None:
+        with faults.caught():
+            parts[name] = make()
+
+    fill("recorded", lambda: _recorded(source.name, columns, roles))
+    fill("propensities", lambda: _propensities(columns, roles))
+    fill(
+        "count",
+        lambda: _number_of_actions(
+            parts.get("recorded"), parts.get("propensities"), wishes.number_of_actions
+        ),
+    )
+    count = parts.pop("count", None)
+    if count is None and code.labels:
+        count = len(code.labels)
+    fill("observed", lambda: _observations(columns, roles, initial, warnings))
+    fill("rewards", lambda: _rewards(columns, roles))
+    fill("actions", lambda: _actions(columns, roles, count, warnings))
+    fill("order", lambda: row_order(columns, roles))
+    fill("episodes", lambda: _episodes(columns, roles, parts.get("order")))
     for name, role in COLUMN_OF.items():
-        if name not in fields and not WORDS[role].several:
-            fields[name] = _single(columns, roles, role)
+        # The order column declares nothing about time.
+        if name not in parts and not WORDS[role].several and name not in ("steps", "episodes"):
+            fill(name, partial(_single, columns, roles, role))
+    recorded, order = parts.pop("recorded", None), parts.pop("order", None)
+    found = {"initial_observations": initial, **parts.pop("observed", {}), **parts}
     return Given(
-        fields=fields,
-        order=_single(columns, roles, "step"),
+        fields=found,
+        order=order,
         number_of_actions=count,
-        reward_names=_reward_names(roles, fields["rewards"]),
+        reward_names=_reward_names(roles, found["rewards"]) if "rewards" in found else None,
         observation_names=_feature_names(columns, roles, "observation"),
         action_names=_feature_names(columns, roles, "action"),
+        action_labels=code.labels,
         recorded=recorded,
+        unusable=code.unusable,
         warnings=warnings,
-        notes=(*roles.notes, *_initial_notes(source, roles)),
+        notes=(*code.notes, *_initial_notes(source, roles)),
         # Several columns were copied into a matrix; one may be the caller's own array.
-        owned=len(roles.columns["observation"]) > 1,
+        owned=len(roles.columns["observation"]) > 1 and "observations" in found,
+        faults=faults,
+        rows=columns.rows,
     )
 
 
@@ -323,14 +360,16 @@ def _single(columns: Columns, roles: Roles, role: str) -> Array | None:
     return columns.whole(roles.columns[role][0])
 
 
-def _episodes(columns: Columns, roles: Roles) -> Array | None:
+def _episodes(columns: Columns, roles: Roles, order: Array | None) -> Array | None:
     if "episode" not in roles.columns:
         return None
     name = roles.columns["episode"][0]
-    if columns.blocks[name][0].dtype.kind == "f":
+    kind = columns.blocks[name][0].dtype.kind
+    if kind == "f":
         number_range(columns, name)
-    ids, order = episode_array("episodes", columns.whole(name)), _single(columns, roles, "step")
-    refuse_reused_episodes(columns, ids, None if order is None else step_array("steps", order))
+    given = columns.whole(name)
+    ids = episode_array("episodes", given.astype(np.str_) if kind == "M" else given)
+    refuse_reused_episodes(columns, ids, order)
     return ids
 
 

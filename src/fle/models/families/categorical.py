@@ -13,6 +13,7 @@ from fle.models.law import Law, Sizes, pick
 from fle.models.network import Network
 from fle.models.objectives import GradientObjective, Transition
 from fle.models.specs import ModelSpec, Moments, grid_cells, range_frame
+from fle.models.support import SUMS, common_spacing
 from fle.recipe import Resolved
 
 # Default resolutions by dimension. All the mass of an atom is at one place, so that it takes more
@@ -123,5 +124,17 @@ class Categorical(ModelSpec):
         return Projection()
 
     def frame(self, samples: np.ndarray) -> Moments:
-        """The range of the targets and a margin."""
-        return range_frame(samples)
+        """The range of the targets and a margin; or atoms on the lattice that the targets lie on.
+
+        On a lattice that has no more points than there are atoms, targets fall on atoms, and the
+        projection is exact.
+        """
+        atoms = self.atoms or 1 + ATOMS.get(samples.shape[1], 12)
+        centre, scale = (np.array(part, float) for part in range_frame(samples))
+        for place, column in enumerate(samples.T.astype(float)):
+            low, spacing = common_spacing(column, float(column.min()), SUMS)
+            points = 0 if spacing == 0 else 1 + round((float(column.max()) - low) / spacing)
+            if 1 < points <= atoms:
+                scale[place] = spacing * (atoms - 1) / 2
+                centre[place] = low - spacing * ((atoms - points) // 2) + scale[place]
+        return centre, scale

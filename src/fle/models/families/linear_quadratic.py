@@ -11,7 +11,7 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
 from fle.errors import ModelError, SettingsError
-from fle.models.law import Density, Sizes
+from fle.models.law import Density, Sizes, placed
 from fle.models.objectives import ClosedForm, Transition
 from fle.models.specs import ModelSpec, Moments, identity_frame, require_scalar
 from fle.recipe import Resolved
@@ -128,8 +128,8 @@ class LinearQuadratic(ModelSpec):
                 "GMM for discrete ones."
             )
         features = sizes.inputs * (sizes.inputs + 1) // 2
-        variance = jnp.asarray(self.noise_std**2, jnp.float32)
-        return LinearQuadraticLaw(jnp.zeros(features), variance)
+        variance = placed(np.array(self.noise_std**2))
+        return LinearQuadraticLaw(placed(np.zeros(features)), variance)
 
     def objective(self, recipe: Resolved) -> LeastSquares:
         """Least squares."""

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from fle.errors import ModelError, SettingsError
-from fle.models.law import Density, Sizes, pick
+from fle.models.law import Density, Sizes, pick, placed
 from fle.models.objectives import ClosedForm, Transition
 from fle.models.specs import ModelSpec, Moments, identity_frame, require_scalar
 from fle.recipe import Resolved
@@ -87,7 +87,7 @@ class ExpectationMaximisation(ClosedForm):
         ended = np.flatnonzero(ends & (np.asarray(weights) > 0))
         filled = np.resize(ended, 1 << (ended.size - 1).bit_length() if ended.size else 1)
         used = jnp.where(jnp.arange(filled.size) < ended.size, weights[filled], 0)
-        density = jnp.asarray(evaluate_laws(law.laws, "pdf", np.asarray(reward)[filled]))
+        density = placed(evaluate_laws(law.laws, "pdf", np.asarray(reward)[filled]))
         table = _expectation_maximisation(counts, density, cell[filled], used)
         return type(law)(table.reshape(states, actions, laws), law.laws)
 
@@ -184,7 +184,7 @@ class RewardMixture(ModelSpec):
                 "states, and discrete actions. Use GMM otherwise."
             )
         shape = (sizes.observation, sizes.action, len(self.laws))
-        return RewardMixtureLaw(jnp.full(shape, 1 / len(self.laws)), tuple(self.laws))
+        return RewardMixtureLaw(placed(np.full(shape, 1 / len(self.laws))), tuple(self.laws))
 
     def objective(self, recipe: Resolved) -> ExpectationMaximisation:
         """Expectation maximisation."""
