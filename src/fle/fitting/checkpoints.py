@@ -97,16 +97,18 @@ class Checkpoints:
             self.flush()
 
     def flush(self) -> None:
-        """Write the last state, then remove all but the last two files."""
-        if self._pending is None:
-            return
-        state, self._pending = self._pending, None
-        content = tensor_bytes(*_state_contents(state, self._run))
-        write_atomically(self._directory / f"stage-{state.stage:06d}.safetensors", content)
+        """Write the last state, then remove all but the last two files.
+
+        Also where there is nothing to write: a run may have been killed in between.
+        """
+        if self._pending is not None:
+            state, self._pending = self._pending, None
+            content = tensor_bytes(*_state_contents(state, self._run))
+            write_atomically(self._directory / f"stage-{state.stage:06d}.safetensors", content)
+            self._written = time.monotonic()
         for path in self.files()[:-KEPT_FILES]:
             with suppress(OSError):
                 path.unlink()
-        self._written = time.monotonic()
 
     def restore_refit(self, replicate: int, like: tuple[Fitted, ...]) -> tuple[Fitted, ...] | None:
         """The fits of a replicate that was finished; a damaged file is as good as none."""
