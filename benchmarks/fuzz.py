@@ -2,8 +2,8 @@
 
 Each case is written by `hostile_files.py` from its own seed, and read within 20 seconds and a limit
 of memory. Counted are what was refused, what was read, and faults: any other exception, a case that
-took too long, or a process that died (its last case is in the file beside the result). Writes
-`results/fuzz.json`.
+took too long, a number that changed between file and result, or a process that died (its last case
+is in the file beside the result). Writes `results/fuzz.json`.
 
     python benchmarks/fuzz.py --cases 200000
 """
@@ -19,6 +19,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ KINDS = ("parquet", "hdf5", "npz", "onnx", "toml", "run_directory")
 SECONDS = 20
 # Beside what the packages take.
 MEMORY = 4 * 2**30
+# Cases after which the result is written, so that a long run may be stopped.
+REPORTED = 5_000
 
 
 class TooSlow(BaseException):
@@ -65,12 +68,21 @@ def outcome(kind: str, seed: int, folder: Path, finished: Path) -> tuple[str, st
     return "read", ""
 
 
-def fuzz(cases: int, first: int, last_case: Path) -> dict[str, Any]:
-    """Run all cases, in turn over the kinds."""
+def memory_in_use(line: str) -> int | None:
+    """Bytes of this process by a line of its status; None where the system does not say."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return None
+    found = next(text for text in status.read_text().splitlines() if text.startswith(line))
+    return 1024 * int(found.split()[1])
+
+
+def fuzz(cases: int, first: int, last_case: Path) -> Iterator[dict[str, Any]]:
+    """Run all cases, in turn over the kinds; what is found so far, now and then and at the end."""
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGALRM, stop)
     counts: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
-    faults, slowest = [], 0.0
+    faults, slowest, began_at = [], (0.0, ""), memory_in_use("VmHWM")
     with tempfile.TemporaryDirectory() as name:
         top = Path(name)
         finished = hostile_files.make_run(top)
@@ -83,19 +95,24 @@ def fuzz(cases: int, first: int, last_case: Path) -> dict[str, Any]:
             folder.mkdir()
             began = time.monotonic()
             found, fault = outcome(kind, seed, folder, finished)
-            slowest = max(slowest, time.monotonic() - began)
+            slowest = max(slowest, (time.monotonic() - began, f"{kind} {seed}"))
             counts[kind][found] += 1
             faults += [fault] if fault else []
             shutil.rmtree(folder, ignore_errors=True)
+            if (number + 1) % REPORTED and number + 1 < cases:
+                continue
+            yield {
+                "cases": number + 1,
+                "first_seed": first,
+                "by_kind": {kind: dict(count) for kind, count in counts.items()},
+                "slowest_seconds": slowest[0],
+                "slowest_case": slowest[1],
+                "memory_before": began_at,
+                "most_memory": memory_in_use("VmHWM"),
+                "memory_limit": MEMORY,
+                "faults": faults,
+            }
     last_case.unlink()
-    return {
-        "cases": cases,
-        "first_seed": first,
-        "by_kind": {kind: dict(count) for kind, count in counts.items()},
-        "slowest_seconds": slowest,
-        "memory_limit": MEMORY,
-        "faults": faults,
-    }
 
 
 def main() -> None:
@@ -104,8 +121,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the first case of each kind")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "fuzz.json")
     options = parser.parse_args()
-    found = fuzz(options.cases, options.seed, options.out.with_suffix(".last"))
-    options.out.write_text(json.dumps({**found, **describe()}, indent=1) + "\n")
+    began = time.monotonic()
+    place, found = describe(), {}
+    for found in fuzz(options.cases, options.seed, options.out.with_suffix(".last")):
+        found["seconds"] = time.monotonic() - began
+        options.out.write_text(json.dumps({**found, **place}, indent=1) + "\n")
     print(json.dumps({**found, "faults": found["faults"][:20]}, indent=1))
     sys.exit(1 if found["faults"] else 0)
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -15,6 +16,7 @@ from fle.errors import FLEError
 from fle.policies import tabulated
 
 ROWS = 300_000
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 def columns(rows, width=8):
@@ -139,3 +141,17 @@ print(most() - before, sizes[0])
     grown, estimated = map(float, answer.stdout.split())
     # An estimate that is far too large would refuse what fits.
     assert estimated / 10 < grown < estimated
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts as Linux does")
+def test_an_evaluation_stays_below_its_estimates(tmp_path):
+    """`benchmarks/many_rows.py` with fewer rows, beside which compiled programs weigh more."""
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        import many_rows
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+    found = many_rows.run(ROWS, tmp_path)
+    assert found["peak"] < found["estimated"]
+    # What JAX and its programs take, at most, and the multiple that five million rows are held to.
+    assert found["peak"] < 300 * 2**20 + many_rows.MOST_MEMORY * found["bytes_of_arrays"]

@@ -2,9 +2,9 @@
 
 Started as a script, this imports fle once and then forks one child for every line on its standard
 input, before JAX has started any thread. What children compile is kept in a cache on the disk, so
-only the first of each problem compiles. A line is JSON: the problem, the run directory, and when to
-kill: after so many seconds, or at the so-manyeth point inside the writing of a file. The answer is
-whether the run came to its end, and how long it took.
+only the first of each problem compiles. A line is JSON: the problem, the directory it writes, and
+when to kill: after so many seconds, or at the so-manyeth point inside the writing of a file. The
+answer is whether the run came to its end, and how many seconds of the processor it took.
 """
 
 import builtins
@@ -29,11 +29,12 @@ class RunServer:
             [sys.executable, __file__, str(cache)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
             text=True,
         )
 
     def run(self, problem, out, *, seconds=None, point=None):
-        """Whether the run reached its end, and its time in seconds."""
+        """Whether the run reached its end, and its seconds of the processor."""
         order = {"problem": problem, "out": str(out), "seconds": seconds, "point": point}
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
@@ -46,37 +47,52 @@ class RunServer:
         self._process.stdout.close()
 
 
-def evaluate(problem, out):
-    if problem == "finite":
-        by_command(out)
-    else:
-        by_call(out)
+FIT = [
+    *("--horizon", "3", "--seed", "5", "--model", "gaussian", "--hyperparameter", "hidden=[]"),
+    *(
+        "--recipe",
+        "steps=40",
+        "--recipe",
+        "batch_size=50",
+        "--recipe",
+        "weight_decay=0.03",
+        "--json",
+    ),
+]
 
 
-def by_command(out):
+def evaluate(out):
     """Only the model is carried from stage to stage; the weight decay is chosen beforehand."""
-    from fle.cli import main, run_files
+    command("evaluate", str(Path(out).with_name("log.parquet")), "--policy", "behaviour", out=out)
 
-    # A report takes seconds to draw, and is drawn again by repeating the command.
-    run_files.DRAWING = ("no such package",)
-    words = [
-        "evaluate",
-        str(Path(out).with_name("log.parquet")),
-        "--policy",
-        "behaviour",
-        "--horizon",
-        "4",
-        "--seed",
-        "5",
-    ]
-    words += ["--model", "gaussian", "--hyperparameter", "hidden=[]"]
-    words += ["--recipe", "steps=40", "--recipe", "batch_size=50", "--out", out, "--json"]
-    if main(words) != 0:
+
+def compare(out):
+    """A run for each policy, the data once, and a page."""
+    policies = ["--policy", "behaviour", "--policy", "columns"]
+    command("compare", str(Path(out).with_name("log.parquet")), *policies, out=out)
+
+
+def report(out):
+    """The page of a finished run, drawn over the old one."""
+    command("report", out)
+
+
+def command(name, *words, out=None):
+    from fle.cli import main, run_files
+    from fle.report import page
+
+    # Vega takes seconds to put together, and is the same each time. Other commands draw nothing:
+    # what they would draw is drawn again by repeating them, as reports are.
+    page._bundle = lambda: "// Vega"
+    if name != "report":
+        run_files.DRAWING = ("no such package",)
+    fit = [] if out is None else [*FIT, "--out", out]
+    if main([name, *words, *fit]) != 0:
         raise SystemExit("the command failed")
 
 
-def by_call(out):
-    """One decay of the learning rate, and one optimiser, over all stages."""
+def replicates(out):
+    """One decay of the learning rate, and one optimiser, over all stages; then two replicates."""
     from quick_fits import cycle
 
     import fle
@@ -85,14 +101,18 @@ def by_call(out):
         cycle(400),
         [1.0],
         gamma=0.8,
-        stages=6,
-        model=fle.Gaussian(hidden=(8,)),
+        stages=4,
+        model=fle.Gaussian(hidden=()),
+        interval=fle.Interval(0.9, replicates=2),
         recipe=fle.Recipe(
             steps=40, batch_size=50, weight_decay=0.03, schedule="fit", frame_tolerance=0.1
         ),
         out=out,
         seed=5,
     )
+
+
+PROBLEMS = {problem.__name__: problem for problem in (evaluate, replicates, compare, report)}
 
 
 def kill_at_point(point):
@@ -143,16 +163,18 @@ def serve(cache):
     import scipy.optimize
     import scipy.spatial  # noqa: F401
 
-    import fle.cli.evaluate_command  # noqa: F401
+    import fle.cli.compare_command
+    import fle.cli.small_commands
+    import fle.report  # noqa: F401
     from fle.fitting import checkpoints
 
     jax.config.update("jax_compilation_cache_dir", cache)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     checkpoints.SECONDS_BETWEEN = 0.0
+    spent = used()
     for line in sys.stdin:
         order = json.loads(line)
-        began = time.monotonic()
         child = os.fork()
         if child == 0:
             status = 1
@@ -161,23 +183,42 @@ def serve(cache):
                     kill_at_point(order["point"])
                 # What a command prints is not an answer.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-                evaluate(order["problem"], order["out"])
+                PROBLEMS[order["problem"]](order["out"])
                 status = 0
             finally:
                 os._exit(status)
         status = wait(child, order["seconds"])
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) != 0:
             raise SystemExit(f"a run failed: {order}")
-        answer = {"finished": os.WIFEXITED(status), "seconds": time.monotonic() - began}
+        spent, before = used(), spent
+        answer = {"finished": os.WIFEXITED(status), "seconds": spent - before}
         print(json.dumps(answer), flush=True)
 
 
+def used():
+    """Seconds of the processor, of all children that ended."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+def processor_seconds(child, began):
+    """Of a child that runs; of the clock since it began where the system does not say."""
+    try:
+        fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return time.monotonic() - began
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def wait(child, seconds):
-    """The status of the child, which is killed after so many seconds."""
+    """The status of the child, which is killed after so many seconds of the processor.
+
+    How far a run has come by a time of day depends on what else the machine does.
+    """
     if seconds is None:
         return os.waitpid(child, 0)[1]
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    began = time.monotonic()
+    while processor_seconds(child, began) < seconds:
         process, status = os.waitpid(child, os.WNOHANG)
         if process:
             return status

@@ -1,86 +1,131 @@
-"""A run that is killed at any moment goes on and gives the same result, to the last bit.
+"""What is killed at any moment goes on and gives the same result, to the last bit.
 
-Twenty kills, ten of a command and ten of a call: at random times over the life of a run, and at
-random points inside the writing of a file. Each hits the run directory that the one before left
-behind, until that run is finished. `killed_runs` says how this is kept cheap.
+Twenty kills, of commands and calls that fit, make replicates, compare and write reports: at random
+times over the life of a run, and at random points inside the writing of a file. Each hits the
+directory that the one before left behind, until that run is finished. `killed_runs` says how this
+is kept cheap.
 """
 
 import json
 import os
-from concurrent.futures import ThreadPoolExecutor
+import shutil
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from killed_runs import POINTS_A_FILE, RunServer
+from killed_runs import POINTS_A_FILE, PROBLEMS, RunServer
 
-KILLS = 10
-PROBLEMS = ("finite", "discounted")
-# A run writes run.json, a checkpoint a stage, model, samples, result and manifest; the command
-# line adds its options, a copy of the data, the setting of the report and the manifest once more.
-FILES = {"finite": 4 + 5 + 4, "discounted": 6 + 5}
+import fle
+
+# Of each problem.
+KILLS = 5
+# A run writes run.json, a checkpoint a stage, model, samples, result and manifest, and a file a
+# replicate; the command line adds its options, a copy of the data, the setting of the report and
+# the manifest once more; a comparison has two runs, and a file of its own.
+FILES = {
+    "evaluate": 3 + 5 + 4,
+    "replicates": 4 + 5 + 3,
+    "compare": 2 * (3 + 5 + 2) + 3,
+    "report": 2,
+}
 
 
 def contents(out):
-    """Everything a run leaves, without the time it took."""
-    result = json.loads((out / "result.json").read_text())
-    for record in result["records"]:
-        assert record.pop("seconds") > 0
-    names = ["run.json", "model.safetensors", "samples.parquet"]
-    if (out / "run.toml").exists():
-        names += ["run.toml", "context.json", "data.arrow"]
-    # Options name the directory itself.
-    own = str(out).encode()
-    return [result, *((out / name).read_bytes().replace(own, b"") for name in names)]
+    """Everything a run, or several, left behind, without the time it took."""
+    found = {}
+    for path in sorted(out.rglob("*")):
+        name = str(path.relative_to(out))
+        # The manifest has hashes of files that say the time; pages say it too.
+        if path.is_dir() or path.name in (".lock", "manifest.json") or "checkpoints" in name:
+            continue
+        # Options name the directory itself.
+        content = path.read_bytes().replace(str(out).encode(), b"")
+        if path.suffix == ".html" and not (out / "drawn again").exists():
+            content = b"" if b"</html>" in content else b"cut"
+        found[name] = timeless(json.loads(content)) if path.suffix == ".json" else content
+    return found
+
+
+def timeless(value):
+    if isinstance(value, dict):
+        return {name: timeless(item) for name, item in value.items() if name != "seconds"}
+    return [timeless(item) for item in value] if isinstance(value, list) else value
 
 
 def write_log(path):
     """A ring of ten states, as a table."""
     rows = np.arange(400)
-    columns = {"episode": rows // 10, "step": rows % 10, "action": np.zeros(400, int)}
+    columns = {"episode": rows // 10, "step": rows % 10, "action": rows // 10 % 2}
     columns |= {"observation.0": np.cos(rows % 10), "observation.1": np.sin(rows % 10)}
     columns |= {"reward": 1 + 0.1 * (-1.0) ** (rows // 10)}
+    columns |= {"probability.0": np.full(400, 0.4), "probability.1": np.full(400, 0.6)}
     columns |= {"terminated": np.zeros(400, bool), "truncated": rows % 10 == 9}
     pq.write_table(pa.table(columns), path)
 
 
-def kill_and_compare(problem, folder, most=KILLS):
-    """How many kills happened; every run that was killed ended like an undisturbed one."""
-    folder.mkdir()
-    write_log(folder / "log.parquet")
-    server = RunServer(folder / "compiled")
-    try:
-        assert server.run(problem, folder / "undisturbed")[0]
-        undisturbed = contents(folder / "undisturbed")
-        # Once more, now that all is compiled, for the length of a life.
-        finished, life = server.run(problem, folder / "again")
-        assert finished
-        assert contents(folder / "again") == undisturbed
-        generator = np.random.default_rng(PROBLEMS.index(problem))
-        kills = runs = 0
-        while kills < most:
-            out = folder / f"killed-{runs}"
-            runs += 1
-            finished = False
-            while not finished:
-                moment = {}
-                # A moment that comes too late kills nothing: the next run directory then.
-                if kills < most and kills % 2:
-                    moment = {"seconds": generator.uniform(0.2, 1) * life}
-                elif kills < most:
-                    moment = {"point": int(generator.integers(FILES[problem] * POINTS_A_FILE))}
-                finished, _ = server.run(problem, out, **moment)
-                kills += not finished
-            assert contents(out) == undisturbed
-            assert len(list((out / "checkpoints").iterdir())) == 2
-    finally:
-        server.close()
-    return kills
+def begin(problem, out, finished):
+    """A report is of a run that is there; all others begin with nothing."""
+    if problem == "report":
+        shutil.copytree(finished, out)
+        (out / "drawn again").touch()
+
+
+class Victim:
+    """A problem that is killed again and again."""
+
+    def __init__(self, server, problem, folder, seed=0):
+        self.server, self.problem, self.folder = server, problem, folder
+        self.kills = self.runs = 0
+        self._generator = np.random.default_rng([seed, list(PROBLEMS).index(problem)])
+        self._finished = folder / "evaluate-undisturbed"
+        first = folder / f"{problem}-undisturbed"
+        # Once more when all is compiled, for the length of a life.
+        for out in (first, folder / f"{problem}-again"):
+            begin(problem, out, self._finished)
+            ended, self.life = server.run(problem, out)
+            assert ended
+            assert contents(out) == contents(first)
+        self._undisturbed = contents(first)
+
+    def kill(self, most):
+        """One directory, killed at most so many times until it is finished."""
+        out = self.folder / f"{self.problem}-killed"
+        begin(self.problem, out, self._finished)
+        self.runs += 1
+        ended = False
+        while not ended:
+            moment = {}
+            # A moment that comes too late kills nothing: the next directory then.
+            if most > 0 and self.kills % 2:
+                moment = {"seconds": self._generator.uniform(0.2, 1) * self.life}
+            elif most > 0:
+                points = FILES[self.problem] * POINTS_A_FILE
+                moment = {"point": int(self._generator.integers(points))}
+            ended, _ = self.server.run(self.problem, out, **moment)
+            self.kills += not ended
+            most -= not ended
+        assert contents(out) == self._undisturbed
+        check_runs(out)
+        shutil.rmtree(out)
+
+
+def check_runs(out):
+    """Each opens, and keeps two checkpoints; no half-written file stays."""
+    for run in {path.parent for path in out.rglob("run.json")}:
+        fle.load(run)
+        assert len(list((run / "checkpoints").glob("*.safetensors"))) == 2
+    assert not list(out.rglob("*.tmp"))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 def test_twenty_kills_change_nothing(tmp_path):
-    folders = [tmp_path / problem for problem in PROBLEMS]
-    with ThreadPoolExecutor() as pool:
-        assert list(pool.map(kill_and_compare, PROBLEMS, folders)) == [KILLS, KILLS]
+    write_log(tmp_path / "log.parquet")
+    server = RunServer(tmp_path / "compiled")
+    try:
+        for problem in PROBLEMS:
+            victim = Victim(server, problem, tmp_path)
+            while victim.kills < KILLS:
+                victim.kill(KILLS - victim.kills)
+    finally:
+        server.close()

@@ -30,9 +30,9 @@ class Told(Law):
 
 # State 1 follows; the policy takes action 1 with probability 1/4.
 ROWS = Rows(
-    observations=np.zeros(N, int),
+    observations=np.repeat([0, 1], N),
     actions=np.zeros(N, int),
-    next_observations=np.ones(N, int),
+    following=np.arange(N, 2 * N),
     next_actions=np.tile([0, 1], (N, 1)),
     probabilities=np.tile([0.75, 0.25], (N, 1)),
 )

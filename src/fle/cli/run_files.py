@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import re
 import shlex
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,13 @@ from fle.cli.commands import Command
 from fle.cli.messages import Messages
 from fle.cli.parser import as_toml, as_words
 from fle.data import Dataset, write_cache
-from fle.files import make_directory, read_json, write_atomically, write_json
+from fle.files import (
+    make_directory,
+    read_json,
+    remove_leftovers,
+    write_atomically,
+    write_json,
+)
 from fle.manifests import MANIFEST, ManifestError, require_form
 
 if TYPE_CHECKING:
@@ -68,6 +75,8 @@ def settings_kept(
 
     for run in runs:
         require_key(run, options.sign_key)
+    # Of a command that was killed; what a run itself wrote is its own business.
+    remove_leftovers(folder, "|".join(map(re.escape, (CONFIG, DATA, COMPARISON, COMPARISON_PAGE))))
     new = not any((run / RUN).exists() for run in runs)
     if not new:
         yield

@@ -1,5 +1,6 @@
 """Passes over large arrays, shared among the processor's cores, and the memory they may take."""
 
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -21,8 +22,12 @@ Result = TypeVar("Result")
 SMALLEST = np.finfo(np.float64).smallest_subnormal
 # Below this many rows, starting threads costs more than it saves.
 FEW_ROWS = 65_536
+# Rows of a block: its numbers fit in a cache, and its products are too small to share among cores.
+BLOCK = 2_048
 # The same in bytes, for plain copies.
 MUCH = 2**24
+# Bytes at whose multiples XLA wants an array to begin.
+ALIGNED = 64
 _ceiling: ContextVar[int | None] = ContextVar("ceiling", default=None)
 
 
@@ -89,6 +94,11 @@ def in_parallel(
         return list(pool.map(function, items))
 
 
+def row_blocks(rows: int) -> list[slice]:
+    """All rows, some at a time: what is worked out of them stays small, and in the cache."""
+    return [slice(start, min(start + BLOCK, rows)) for start in range(0, rows, BLOCK)]
+
+
 def gather(array: Array, rows: Array) -> Array:
     """`array[rows]`, for rows that are known to exist, laid out as the array is."""
     if by_column(array):
@@ -96,8 +106,7 @@ def gather(array: Array, rows: Array) -> Array:
         pieces = [(array[:, j], rows, result[:, j]) for j in range(array.shape[1])]
     else:
         result = np.empty((len(rows), *array.shape[1:]), dtype=array.dtype)
-        parts = [slice(start, start + FEW_ROWS) for start in range(0, len(rows), FEW_ROWS)]
-        pieces = [(array, rows[part], result[part]) for part in parts]
+        pieces = [(array, rows[part], result[part]) for part in row_blocks(len(rows))]
 
     def copy(piece: tuple[Array, Array, Array]) -> None:
         source, places, target = piece
@@ -115,6 +124,13 @@ def _empty(shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
     if size < MUCH or pa is None:
         return np.empty(shape, dtype)
     return np.frombuffer(pa.allocate_buffer(size), dtype).reshape(shape)
+
+
+def give_back() -> None:
+    """What Arrow keeps for later goes back to the system: fits need the memory now."""
+    pa = sys.modules.get("pyarrow")
+    if pa is not None:
+        pa.default_memory_pool().release_unused()
 
 
 def by_column(array: Array) -> bool:
@@ -168,10 +184,17 @@ def all_finite(array: Array) -> bool:
 
 def holds_throughout(test: Callable[[slice], Array], rows: int) -> bool:
     """Whether a test is passed by all rows, some at a time: what it makes stays in the cache."""
-    return all(
-        bool(test(slice(start, min(start + FEW_ROWS, rows))).all())
-        for start in range(0, rows, FEW_ROWS)
-    )
+    return all(bool(test(block).all()) for block in row_blocks(rows))
+
+
+def shows_next(observations: Array, following: Array) -> Array:
+    """(n,) Whether the next observation of each row is the observation of the row after it."""
+    shown = np.zeros(len(observations), bool)
+    for block in row_blocks(len(observations) - 1):
+        after = slice(block.start + 1, block.stop + 1)
+        same = following[block] == observations[after]
+        shown[block] = same if same.ndim == 1 else same.all(axis=1)
+    return shown
 
 
 def centre_and_scale(values: Array) -> tuple[Array, Array]:
@@ -182,7 +205,39 @@ def centre_and_scale(values: Array) -> tuple[Array, Array]:
     low, high = (bound.astype(np.float64) for bound in (values.min(axis=0), values.max(axis=0)))
     constant = low == high
     span = np.where(constant, 1.0, high - low)
-    # From 0 to 1: an offset costs no digits, and no square is too large or too small.
-    shares = (values.astype(np.float64) - low) / span
-    scale = np.maximum(shares.std(axis=0) * span, SMALLEST)
-    return low + span * shares.mean(axis=0), np.where(constant, 1.0, scale)
+
+    def moments(block: slice) -> tuple[Array, Array]:
+        # From 0 to 1: an offset costs no digits, and no square is too large or too small.
+        shares = (values[block].astype(np.float64) - low) / span
+        return shares.mean(axis=0), shares.var(axis=0)
+
+    blocks = row_blocks(len(values))
+    means, variances = zip(*in_parallel(moments, blocks, len(values)), strict=True)
+    counts = np.array([[block.stop - block.start] for block in blocks]) / len(values)
+    mean = (counts * means).sum(axis=0)
+    variance = (counts * (np.asarray(variances) + np.square(means - mean))).sum(axis=0)
+    scale = np.maximum(np.sqrt(variance) * span, SMALLEST)
+    return low + span * mean, np.where(constant, 1.0, scale)
+
+
+def aligned(shape: tuple[int, ...]) -> Array:
+    """An empty array of float32 as compiled code wants it, which else would make a copy."""
+    size = 4 * math.prod(shape)
+    memory = np.empty(size + ALIGNED, np.uint8)
+    start = -memory.ctypes.data % ALIGNED
+    return memory[start : start + size].view(np.float32).reshape(shape)
+
+
+def standardised(parts: Sequence[Array], centre: Array, scale: Array) -> Array:
+    """(values - centre) / scale of arrays one below the other, in float64, then as float32."""
+    result = aligned((sum(map(len, parts)), *parts[0].shape[1:]))
+    first = 0
+    for values in parts:
+        target = result[first : first + len(values)]
+
+        def fill(block: slice, values: Array = values, target: Array = target) -> None:
+            target[block] = (values[block].astype(np.float64) - centre) / scale
+
+        in_parallel(fill, row_blocks(len(values)), len(values))
+        first += len(values)
+    return result

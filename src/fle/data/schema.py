@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fle.data.passes import Array
+from fle.data.passes import Array, row_blocks
 from fle.data.validation import (
     Context,
     action_array,
@@ -248,7 +248,8 @@ def fingerprint(record: Record) -> str:
             digest.update(f"{name}=None;".encode())
             continue
         # Little-endian, so that every machine says the same.
-        plain = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-        digest.update(f"{name}={plain.dtype.str}{plain.shape};".encode())
-        digest.update(plain.data)
+        kind = array.dtype.newbyteorder("<")
+        digest.update(f"{name}={kind.str}{array.shape};".encode())
+        for block in row_blocks(len(array)):
+            digest.update(np.ascontiguousarray(array[block], dtype=kind).data)
     return digest.hexdigest()

@@ -124,9 +124,8 @@ class LoggingPolicy:
             )
         several = given.reshape(rows, -1, dim)
         everything = np.arange(rows)
-        inputs = self.model.next_inputs if following else self.model.inputs
         columns = [
-            self.model.ask(inputs, everything, several[:, number])[:, 0]
+            self.model.ask(everything, several[:, number], following=following)[:, 0]
             for number in range(several.shape[1])
         ]
         return np.exp(np.stack(columns, axis=1)).reshape(given.shape[:-1])
@@ -166,7 +165,7 @@ def _estimated(data: Dataset, seed: int, folds: int | None) -> LoggingPolicy:
     rows, model = np.arange(len(data)), None
     if data.number_of_actions is None:
         model = cross_fitted(data, parts, seed, Blend(data.actions.shape[1]))
-        answers = model.ask(model.inputs, rows, data.actions)
+        answers = model.ask(rows, data.actions)
         return LoggingPolicy(
             logged=np.exp(answers[:, 0]),
             probabilities=None,
@@ -180,12 +179,14 @@ def _estimated(data: Dataset, seed: int, folds: int | None) -> LoggingPolicy:
         here, after = _counted(data, parts, data.number_of_actions)
     else:
         model = cross_fitted(data, parts, seed, Choice(data.number_of_actions))
-        here = model.ask(model.inputs, rows, data.actions)
+        here = model.ask(rows, data.actions)
         following, stands = following_rows(data)
         after, apart = here[following], np.flatnonzero(~stands)
-        after[apart] = model.ask(model.next_inputs[apart], apart, data.actions[apart])
+        after[apart] = model.ask(apart, data.actions[apart], following=True)
     least = 1 / (len(data) + data.number_of_actions)
-    here, after = (least + (1 - least * table.shape[1]) * table for table in (here, after))
+    for table in (here, after):
+        table *= 1 - least * table.shape[1]
+        table += least
     return LoggingPolicy(
         logged=here[rows, data.actions],
         probabilities=here,
@@ -227,7 +228,7 @@ def _with_logged(estimate: LoggingPolicy, logged: Array, data: Dataset) -> Loggi
     known = replace(estimate, logged=logged, known=True, source=LOGGED, calibration=lag)
     if estimate.probabilities is None or estimate.next_probabilities is None:
         return known
-    here, rows = estimate.probabilities.copy(), np.arange(len(data))
+    here, rows = estimate.probabilities.astype(np.float64), np.arange(len(data))
     here[rows, data.actions] = 0.0
     left = here.sum(axis=1)
     here *= ((1 - logged) / np.where(left > 0, left, 1.0))[:, None]
@@ -289,10 +290,11 @@ def _expected_error(table: Array, actions: Array) -> Calibration:
     error = floor = spread = 0.0
     starts = np.unique(np.linspace(0, len(table), BINS, endpoint=False).astype(int))
     for action, column in enumerate(table.T):
-        order = np.argsort(column, kind="stable")
-        stated, happened = column[order], actions[order] == action
-        gaps = np.add.reduceat(stated - happened, starts) / len(table)
-        deviations = np.sqrt(np.add.reduceat(stated * (1 - stated), starts)) / len(table)
+        # Equal values share a bin.
+        edges = np.partition(column, starts)[starts]
+        bins = np.searchsorted(edges, column, side="right")
+        gaps = np.bincount(bins, column - (actions == action)) / len(table)
+        deviations = np.sqrt(np.bincount(bins, column * (1 - column))) / len(table)
         # Of a normal gap: mean and variance of its absolute value.
         error += np.abs(gaps).sum() / 2
         floor += np.sqrt(2 / np.pi) * deviations.sum() / 2

@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from jax.scipy.special import ndtr
 
 from fle.data import Dataset
-from fle.data.passes import Array, centre_and_scale
+from fle.data.passes import Array, centre_and_scale, standardised
 from fle.fitting.encoding import MOST_ONE_HOT
 from fle.fitting.optimiser import optimiser
 from fle.models.mixtures import Mixture
@@ -53,7 +53,12 @@ def _groups(data: Dataset) -> Array:
 
 def _dealt(groups: Array, most: int, generator: np.random.Generator) -> Array:
     """Parts (n,) numbered from 0, at least two and at most so many, of whole groups."""
-    _, index, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    if (np.diff(groups) >= 0).all():
+        # Episodes that lie one after the other need no sorting.
+        index = np.cumsum(np.append(False, groups[1:] != groups[:-1]))
+    else:
+        index = np.unique(groups, return_inverse=True)[1]
+    sizes = np.bincount(index)
     if len(sizes) == 1:
         index, sizes = np.arange(len(groups)), np.ones(len(groups), int)
     order = generator.permutation(len(sizes))
@@ -134,32 +139,77 @@ class Blend:
 
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
+class Inputs:
+    """What networks see of the rows: standardised observations or states by name, and the step
+    where the problem has steps. Of many states the code, which is said of the first column.
+    """
+
+    data: Dataset
+    codes: tuple[tuple[int, int], ...]
+    centre: Array
+    scale: Array
+
+    @classmethod
+    def of(cls, data: Dataset) -> "Inputs":
+        """In units of all rows."""
+        states = data.number_of_observations
+        codes = () if states is None or states <= MOST_ONE_HOT else ((0, states),)
+        raw = cls(data=data, codes=codes, centre=np.zeros(0), scale=np.zeros(0))
+        columns = raw._columns(slice(None), following=False)
+        centre, scale = centre_and_scale(columns)
+        return cls(data=data, codes=codes, centre=centre, scale=scale)
+
+    def __call__(self, rows: Any, *, following: bool = False) -> Array:
+        """(m, width) Of these rows, or of what follows them."""
+        columns = self._columns(rows, following=following)
+        inputs = standardised([columns], self.centre, self.scale)
+        np.clip(inputs, -FURTHEST, FURTHEST, out=inputs)
+        if self.codes:
+            inputs[:, 0] = columns[:, 0]
+        return inputs
+
+    def _columns(self, rows: Any, *, following: bool) -> Array:
+        data, states = self.data, self.data.number_of_observations
+        values = (data.next_observations if following else data.observations)[rows]
+        if self.codes:
+            values = values[:, None]
+        elif states is not None:
+            values = values[:, None] == np.arange(states)
+        if data.steps is None:
+            return values
+        return np.column_stack([values, data.steps[rows] + int(following)])
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
 class CrossFitted:
     """One network for each part, fitted to the other parts, and the inputs of all rows."""
 
     head: Choice | Blend
     networks: tuple[Network, ...]
     parts: Array
-    inputs: Array
-    next_inputs: Array
+    inputs: Inputs
     centres: Array
     scales: Array
 
-    def ask(self, inputs: Array, rows: Array, actions: Array) -> Array:
-        """The head's answers (m, ...) at m inputs, each by the network that judges its row."""
-        blocks, order = [], []
+    def ask(self, rows: Array, actions: Array, *, following: bool = False) -> Array:
+        """The head's answers (m, ...) at m rows, or at what follows them, each by the network that
+        judges it, of m actions.
+        """
+        found: Array | None = None
         for part, places in self._blocks(rows):
             scaled = _scaled(actions[places], self.centres[part], self.scales[part])
-            block = [np.resize(a, (BLOCK, *a.shape[1:])) for a in (inputs[places], scaled)]
-            answers = np.asarray(_answers()(self.head, self.networks[part], *block), np.float64)
+            inputs = self.inputs(rows[places], following=following)
+            block = [np.resize(a, (BLOCK, *a.shape[1:])) for a in (inputs, scaled)]
+            answers = np.asarray(_answers()(self.head, self.networks[part], *block))
             if scaled.ndim == 2:
                 # A density in the units of the data.
+                answers = answers.astype(np.float64)
                 answers[0] -= np.log(self.scales[part]).sum()
-            blocks.append(answers.T[: len(places)])
-            order.append(places)
-        if not blocks:
-            return np.empty((0, 0))
-        return np.concatenate(blocks)[np.argsort(np.concatenate(order))]
+            if found is None:
+                found = np.empty((len(rows), len(answers)), answers.dtype)
+            found[places] = answers.T[: len(places)]
+        return np.empty((0, 0)) if found is None else found
 
     def _blocks(self, rows: Array) -> Iterator[tuple[int, Array]]:
         for part in range(len(self.networks)):
@@ -170,7 +220,7 @@ class CrossFitted:
 
 def cross_fitted(data: Dataset, parts: Array, seed: int, head: Choice | Blend) -> CrossFitted:
     """Fit a network to the rows outside each part; its own held-out episodes say when to stop."""
-    inputs, next_inputs, codes = _inputs(data)
+    inputs = Inputs.of(data)
     many = len(data) >= MANY_ROWS
     steps, batch = (STEPS_OF_MANY, BATCH_OF_MANY) if many else (STEPS, BATCH)
     number = parts.max() + 1
@@ -185,28 +235,34 @@ def cross_fitted(data: Dataset, parts: Array, seed: int, head: Choice | Blend) -
     batch = min(batch, *map(len, training))
     size = min(MOST_JUDGES, max(map(len, judges)))
     decay = DECAY * max(1.0, np.sqrt(MANY_ROWS / len(data)))
+    # Of very many rows only those that are used are made inputs of.
+    everything = inputs(slice(None)) if len(data) <= steps * batch + size else None
     progress = (np.arange(steps) + 0.5) / steps
     rates = head.learning_rate * np.minimum(1, progress / WARM_UP) * np.cos(np.pi / 2 * progress)
     networks, frames = [], []
     for rows, judging, generator in zip(training, judges, generators, strict=True):
         frame = _frame(data.actions[rows])
-        actions = _scaled(data.actions, *frame)
         passes = -(-steps * batch // len(rows))
         order = np.concatenate([generator.permutation(rows) for _ in range(passes)])
         start = Network(
-            inputs.shape[1],
+            len(inputs.centre),
             HIDDEN,
-            head.first_outputs(actions[rows], generator),
+            head.first_outputs(_scaled(data.actions[rows], *frame), generator),
             generator,
             trends=head.trends,
-            codes=codes,
+            codes=inputs.codes,
         )
-        batches = order[: steps * batch].reshape(MOMENTS, -1, batch)
+        used = np.concatenate([order[: steps * batch], np.resize(judging, size)])
+        seen, places = everything, used
+        if seen is None:
+            seen, places = inputs(used), np.arange(len(used))
+        actions = _scaled(data.actions if everything is not None else data.actions[used], *frame)
+        batches = places[:-size].reshape(MOMENTS, -1, batch)
         schedule = batches, rates.reshape(MOMENTS, -1).astype(np.float32)
-        sides = np.resize(judging, size)
+        sides = places[-size:]
         best, least = start, np.inf
         for weight in (decay, HEAVIER * decay):
-            given = inputs, actions, schedule, sides, np.float32(weight)
+            given = seen, actions, schedule, sides, np.float32(weight)
             network, loss = _training()(head, start, *given)
             # Read at once, so that fits do not run beside each other.
             if float(loss) < least:
@@ -219,32 +275,9 @@ def cross_fitted(data: Dataset, parts: Array, seed: int, head: Choice | Blend) -
         networks=tuple(networks),
         parts=parts,
         inputs=inputs,
-        next_inputs=next_inputs,
         centres=centres,
         scales=scales,
     )
-
-
-def _inputs(data: Dataset) -> tuple[Array, Array, tuple[tuple[int, int], ...]]:
-    """Standardised observations or states by name, and the step where the problem has steps.
-
-    Of many states the code, which is said of the first column.
-    """
-    states = data.number_of_observations
-    columns = [data.observations, data.next_observations]
-    codes = () if states is None or states <= MOST_ONE_HOT else ((0, states),)
-    if codes:
-        columns = [values[:, None] for values in columns]
-    elif states is not None:
-        columns = [values[:, None] == np.arange(states) for values in columns]
-    if data.steps is not None:
-        steps = (data.steps, data.steps + 1)
-        columns = [np.column_stack(pair) for pair in zip(columns, steps, strict=True)]
-    centre, scale = centre_and_scale(columns[0].astype(np.float64))
-    here, after = (np.clip(_scaled(x, centre, scale), -FURTHEST, FURTHEST) for x in columns)
-    if codes:
-        here[:, 0], after[:, 0] = data.observations, data.next_observations
-    return here, after, codes
 
 
 def _frame(actions: Array) -> tuple[Array, Array]:
@@ -257,7 +290,7 @@ def _scaled(values: Array, centre: Array, scale: Array) -> Array:
     """Codes as they are, vectors standardised."""
     if values.ndim == 1:
         return values.astype(np.int32)
-    return ((values.astype(np.float64) - centre) / scale).astype(np.float32)
+    return standardised([values], centre, scale)
 
 
 @cache

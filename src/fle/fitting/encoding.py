@@ -7,10 +7,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Float, Int, Shaped
 
 from fle.data import Dataset
-from fle.data.passes import centre_and_scale
+from fle.data.passes import centre_and_scale, gather, shows_next, standardised
 from fle.fitting.following import Lines, Trail
 from fle.models.law import Law, Sizes, placed
 from fle.models.objectives import Transition
@@ -23,13 +23,26 @@ MOST_ONE_HOT, MOST_CODES = 128, 2**24
 
 
 class Rows(NamedTuple):
-    """All logged rows. Discrete observations and actions are indices, continuous ones vectors."""
+    """All logged rows. Discrete observations and actions are indices, continuous ones vectors.
 
-    observations: Shaped[Array, "n ..."]
+    observations: of the n rows, then next observations that are not those of the row after.
+    following: where the next observation of each row stands among them.
+    next_actions: of each row, or once where all rows have the same candidates.
+    """
+
+    observations: Shaped[Array, "m ..."]
     actions: Shaped[Array, "n ..."]
-    next_observations: Shaped[Array, "n ..."]
-    next_actions: Shaped[Array, "n candidates ..."]
+    following: Int[Array, " n"]
+    next_actions: Shaped[Array, "once candidates ..."]
     probabilities: Float[Array, "n candidates"]
+
+    def candidates(self, index: Shaped[Array, " k"]) -> Shaped[Array, "k candidates ..."]:
+        """Next actions of these rows."""
+        if self.next_actions.shape[0] == 1:
+            return jnp.broadcast_to(
+                self.next_actions, (index.shape[0], *self.next_actions.shape[1:])
+            )
+        return self.next_actions[index]
 
 
 class Frame(NamedTuple):
@@ -112,17 +125,17 @@ class Encoder:
             reward_spacing=np.zeros(sizes.returns),
         )
 
-    def observations(self, values: np.ndarray) -> np.ndarray:
-        """Indices, or standardised vectors."""
+    def observations(self, *parts: np.ndarray) -> np.ndarray:
+        """Indices, or standardised vectors; several arrays one below the other."""
         if self.sizes.discrete_observations:
-            return values.astype(np.int32)
-        return _standardise(values, self.observation_centre, self.observation_scale)
+            return np.concatenate(parts, dtype=np.int32, casting="same_kind")
+        return standardised(parts, self.observation_centre, self.observation_scale)
 
     def actions(self, values: np.ndarray) -> np.ndarray:
         """Indices, or standardised vectors."""
         if self.sizes.discrete_actions:
             return values.astype(np.int32)
-        return _standardise(values, self.action_centre, self.action_scale)
+        return standardised([values], self.action_centre, self.action_scale)
 
     def rewards(self, data: Dataset) -> np.ndarray:
         """(n, d) In units of their size, in float64."""
@@ -136,11 +149,15 @@ class Encoder:
 
     def rows(self, data: Dataset, table: ActionTable, trail: Trail) -> Rows:
         """All rows of the data with the target policy's next actions."""
+        apart = np.flatnonzero(~shows_next(data.observations, data.next_observations))
+        following = np.arange(1, len(data) + 1, dtype=np.int32)
+        following[apart] = len(data) + np.arange(len(apart))
+        others = gather(data.next_observations, apart)
         return Rows(
-            observations=placed(self.observations(data.observations)),
+            observations=placed(self.observations(data.observations, others)),
             actions=placed(self.actions(data.actions)),
-            next_observations=placed(self.observations(data.next_observations)),
-            next_actions=placed(self.actions(table.actions)),
+            following=placed(following),
+            next_actions=placed(self.actions(table.listed)),
             probabilities=placed(trail.probabilities),
         )
 
@@ -166,10 +183,6 @@ def _centre_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if values.ndim == 1:
         return np.zeros(1), np.ones(1)
     return centre_and_scale(values)
-
-
-def _standardise(values: np.ndarray, centre: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    return ((values.astype(np.float64) - centre) / scale).astype(np.float32)
 
 
 def as_vectors(observations: np.ndarray, actions: np.ndarray, sizes: Sizes) -> np.ndarray:
@@ -219,7 +232,7 @@ def transitions(
     """
     discounts = jnp.asarray(lines.discounts)[:, None]
     centre, scale = previous.frame
-    following = rows.next_observations[lines.ends], rows.next_actions[lines.ends]
+    following = rows.observations[rows.following[lines.ends]], rows.candidates(lines.ends)
     next_observation, next_actions = (as_vector(*part) for part in _parts(*following, sizes))
     return Transition(
         inputs=joined(rows.observations[lines.rows], rows.actions[lines.rows], sizes),

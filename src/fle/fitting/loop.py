@@ -299,8 +299,10 @@ class Loop:
 
     def positions(self, rows: np.ndarray, number: int, random: Randomness) -> np.ndarray:
         """Places among the rows, drawn by their weights."""
-        weights = None if self.weights is None else self.weights[rows]
-        return random.positions(rows.size, weights, number)
+        levels = None if self.weights is None else self.weights[rows]
+        if levels is not None:
+            np.cumsum(levels, out=levels)
+        return random.positions(rows.size, levels, number)
 
     def training(self, number: int, stages: int, rows: np.ndarray, task: "StageTask") -> Training:
         """The training of a stage, with all that is random drawn already."""

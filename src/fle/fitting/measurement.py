@@ -77,6 +77,8 @@ class Before:
         """
         if self.last < 0 and self.left is None:
             trail = trail.of_log
+        else:
+            trail.forget_log()
         lines = trail.lines(rows, generator, fit=self.last, left=self.left)
         return lines if self.several else lines._replace(fits=np.zeros_like(lines.fits))
 

@@ -23,7 +23,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from fle.data import Dataset
-from fle.data.passes import Array, centre_and_scale
+from fle.data.passes import Array, centre_and_scale, in_parallel, row_blocks
 from fle.errors import PolicyError
 from fle.fitting.problem import checked_gamma
 from fle.policies.action_table import ActionTable
@@ -338,13 +338,25 @@ class _Tilts:
 
     def ratios(self, visits: list[_Visit]) -> Array:
         data, ratios = self._data, np.zeros(len(self._data))
-        for start in range(0, len(data), BLOCK):
-            block = np.arange(start, min(start + BLOCK, len(data)))
+        masses = np.array([visit.mass for visit in visits])
+        steps = np.array([visit.step for visit in visits])
+        thetas, constants = self._features.unstandardised([visit.law for visit in visits])
+
+        def told(features: Array, mine: Any) -> Array:
+            """Density of the tilts over that of the log, cut off far above what is kept."""
+            logs = features @ thetas[:, mine] - constants[mine]
+            return np.exp(np.minimum(logs, math.log(LARGEST) + 3)) @ masses[mine]
+
+        def fill(block: slice) -> None:
             features = self._features.at(data.observations[block])
-            steps = None if data.steps is None else data.steps[block]
-            for visit in visits:
-                rows = _at(steps, visit.step, len(block))
-                ratios[block[rows]] += visit.mass * visit.law.ratio(features[rows])
+            if data.steps is None:
+                ratios[block] = told(features, slice(None))
+                return
+            for step in np.unique(data.steps[block]):
+                rows = np.flatnonzero(data.steps[block] == step)
+                ratios[block.start + rows] = told(features[rows], steps == step)
+
+        in_parallel(fill, row_blocks(len(data)), len(data))
         return ratios
 
 
@@ -358,12 +370,6 @@ class _Tilt(NamedTuple):
     theta: Array
     chances: Array
     normaliser: float
-
-    def ratio(self, features: Array) -> Array:
-        """(n,) Density of the tilt over that of the log, cut off far above what is kept."""
-        logs = features @ self.theta - self.normaliser
-        ratios: Array = np.exp(np.minimum(logs, math.log(LARGEST) + 3))
-        return ratios
 
     @property
     def effective_rows(self) -> float:
@@ -450,7 +456,7 @@ class _Features:
             self._observation_units = centre_and_scale(data.observations[rows])
         if self._actions is None:
             self._action_units = centre_and_scale(data.actions[rows])
-        first = self._own(data.observations[rows])[1].shape[1]
+        self._first = first = self._own(data.observations[rows])[1].shape[1]
         raw = self._raw(data.observations[rows], self._acts(data.actions[rows]))
         self._mean, self._scale = raw.mean(axis=0), raw.std(axis=0)
         self._chosen = np.flatnonzero(self._scale > 1e-9)
@@ -470,8 +476,18 @@ class _Features:
         return self._standard(self._raw(observations, self._acts(actions)), self._chosen)
 
     def at(self, observations: Array) -> Array:
-        """(n, F') Of observations alone."""
-        return self._standard(self._own(observations)[1], self._chosen[: self.of_observations])
+        """(n, F') All of observations alone, as they come."""
+        return self._own(observations)[1]
+
+    def unstandardised(self, tilts: list[_Tilt]) -> tuple[Array, Array]:
+        """(F', k) and (k,): logarithms of the tilts' ratios are features `at` rows times the first,
+        less the second.
+        """
+        chosen = self._chosen[: self.of_observations]
+        theta = np.stack([tilt.theta for tilt in tilts], axis=1) / self._scale[chosen, None]
+        coefficients = np.zeros((self._first, len(tilts)))
+        coefficients[chosen] = theta
+        return coefficients, self._mean[chosen] @ theta + [tilt.normaliser for tilt in tilts]
 
     def expected(self, observations: Array, table: ActionTable) -> Array:
         """(n, F) Averages over the candidates of a table."""
@@ -529,9 +545,9 @@ def _standardised(values: Array, units: tuple[Array, Array]) -> Array:
 def _products(inputs: Array) -> Array:
     if inputs.shape[1] > MOST_INPUTS:
         return inputs**2
-    left, right = np.triu_indices(inputs.shape[1])
-    products: Array = inputs[:, left] * inputs[:, right]
-    return products
+    columns = np.ascontiguousarray(inputs.T)
+    # Column by column, and each with those from it on.
+    return np.concatenate([columns[i:] * columns[i] for i in range(len(columns))]).T
 
 
 def _indicators(codes: Array, number: int) -> Array:

@@ -33,7 +33,13 @@ from fle.fitting.problem import (
     chosen_stages,
     stages_of,
 )
-from fle.fitting.progress import Cost, Progress, default_progress, expected_cost
+from fle.fitting.progress import (
+    Cost,
+    Progress,
+    default_progress,
+    expected_cost,
+    planned_memory,
+)
 from fle.fitting.remarks import data_remarks, ends_at, unsettled
 from fle.fitting.replicates import NoRefitKept, RefitKeeper, Resampling, replicates
 from fle.fitting.runs import begin_run
@@ -304,6 +310,8 @@ def plan(
     # Of all rows, since the log's own policy is read off the following ones.
     settled = settle(policy, data, seed=seed)
     target = tabulated(settled, used, draws=action_draws, seed=seed)
+    needed = planned_memory(len(used), target.following.candidates)
+    require_memory(needed, "The plan", len(used))
     question = Question(gamma, horizon, use, stages)
     spec, why = _chosen_model(model, used, question)
     decisions = _decide(used, question, target, spec, asked, notes + why)
@@ -495,10 +503,11 @@ def _coupled(
         return table, None, logging
     if actions is None:
         return table, normal_coupling(data, table, logging.next_densities), logging
-    policy = by_action(table.actions, table.probabilities, actions)
-    following = ActionTable.of_probabilities(policy)
-    coupling = discrete_coupling(data, policy, np.asarray(logging.next_probabilities))
-    return following, coupling, logging
+    if not table.lists_all(actions):
+        shares = by_action(table.actions, table.probabilities, actions)
+        table = ActionTable.of_probabilities(shares)
+    after = np.asarray(logging.next_probabilities)
+    return table, discrete_coupling(data, table.probabilities, after), logging
 
 
 def _row_weights(

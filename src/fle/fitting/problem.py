@@ -215,7 +215,7 @@ def _rows_of_step(data: Dataset, step: int) -> np.ndarray:
 def _row_groups(
     data: Dataset, number: int, use: RowUse, generator: np.random.Generator
 ) -> list[np.ndarray]:
-    everything = np.arange(len(data))
+    everything = np.arange(len(data), dtype=np.int32)
     if use == "all":
         return [everything] * number
     if len(data) < 2 * number:

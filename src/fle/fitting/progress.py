@@ -28,6 +28,10 @@ RUNTIME = 300 * 2**20
 WHILE_TRAINED, WHILE_KEPT = 20, 3
 # What the networks have at hand of a line, as a multiple of their layers.
 AT_HAND = 2
+# Numbers of a row that tell how far the log is followed.
+LINES = 6
+# Bytes of a row, and of each of its candidates, while a plan is made (`benchmarks/many_rows.py`).
+PLANNED, PLANNED_A_CANDIDATE = 120, 32
 
 
 class Progress(Protocol):
@@ -164,7 +168,10 @@ def expected_cost(
     steps = recipe.steps * stages
     uses = steps * recipe.batch_size
     widths = _widths(spec, sizes)
-    memory = _memory(sizes, widths, kept, rows, candidates)
+    # A table is made where its lines are used often enough, and where they ask several fits.
+    worth = rows * candidates <= recipe.steps * recipe.batch_size * min(candidates, recipe.draws)
+    tabulated = worth or kept > 1
+    memory = _memory(sizes, widths, kept, rows, candidates, tabulated=tabulated)
     if not widths:
         return Cost(0, stages * rows, COMPILATION, memory, rows)
     looked_up = sum(number - 1 for _, number in sizes.codes) * widths[1]
@@ -174,11 +181,24 @@ def expected_cost(
     return Cost(steps, uses, seconds, memory, rows)
 
 
-def _memory(sizes: Sizes, widths: list[int], kept: int, rows: int, candidates: int) -> int:
+def planned_memory(rows: int, candidates: int) -> int:
+    """Bytes that making a plan takes beside the data and the table of what the policy does.
+
+    With candidates: what the logging policy does, and the coupling of both. Without: the chance to
+    follow the log, rewards, weights, and orders of rows.
+    """
+    return rows * (PLANNED + PLANNED_A_CANDIDATE * candidates)
+
+
+def _memory(
+    sizes: Sizes, widths: list[int], kept: int, rows: int, candidates: int, *, tabulated: bool
+) -> int:
     """Rows with their candidates, the tables that are prepared from them, and the parameters."""
     observation = 1 if sizes.discrete_observations else sizes.observation
     action = 1 if sizes.discrete_actions else sizes.action
     stored = 2 * observation + action + sizes.returns + candidates * (action + 1)
+    # How far the log is followed, and what it earned there, in float64.
+    stored += 2 * (LINES + sizes.returns)
     if not widths:
         # A fit that is computed at once has all rows before it.
         return RUNTIME + 4 * rows * (2 * stored + (1 + candidates) * sizes.inputs)
@@ -189,7 +209,8 @@ def _memory(sizes: Sizes, widths: list[int], kept: int, rows: int, candidates: i
     table = min(rows * line, max(TABLE_NUMBERS, rows * (sizes.inputs + POOL)))
     layers = AT_HAND * min(LINE_BLOCK, rows) * candidates * (sizes.inputs + sum(widths[1:]))
     copies = WHILE_TRAINED + WHILE_KEPT * kept
-    return RUNTIME + 4 * (2 * rows * stored + 2 * table + layers + copies * parameters)
+    tables = 2 * table if tabulated else 0
+    return RUNTIME + 4 * (rows * stored + tables + layers + copies * parameters)
 
 
 def _entries(widths: list[int]) -> int:
@@ -199,7 +220,8 @@ def _entries(widths: list[int]) -> int:
 def _widths(spec: ModelSpec, sizes: Sizes) -> list[int]:
     """Of the layers of a network, where the model says them; else none."""
     values = spec.values()
-    hidden = values.get("hidden") or values.get("context")
+    # No hidden layers at all are a network too.
+    hidden = values.get("hidden", values.get("context"))
     if hidden is None:
         return []
     layers = (hidden, hidden) if isinstance(hidden, int) else tuple(hidden)

@@ -6,7 +6,7 @@ import numpy as np
 
 from fle.data import Dataset
 from fle.data.episodes import ends_episode
-from fle.data.passes import centre_and_scale
+from fle.data.passes import centre_and_scale, shows_next
 from fle.fitting.encoding import Encoder
 from fle.fitting.measurement import StageRecord
 from fle.fitting.problem import RowUse
@@ -194,7 +194,8 @@ def tail_index(values: np.ndarray) -> float:
     number = tail_size(values.size)
     if number < LEAST_TAIL_ROWS:
         return np.inf
-    largest = np.sort(np.abs(values - np.median(values)))[-number - 1 :]
+    distances = np.abs(values - np.median(values))
+    largest = np.partition(distances, -number - 1)[-number - 1 :]
     if largest[0] <= 0:
         return np.inf
     excess = float(np.mean(np.log(largest[1:] / largest[0])))
@@ -216,29 +217,36 @@ def _horizon_remarks(data: Dataset, horizon: int | None) -> list[str]:
 def _outside_remarks(data: Dataset) -> list[str]:
     """Observations that the log never shows: where episodes start, and along the way."""
     remarks = []
-    for where, asked in (
-        ("initial observations", data.initial_observations),
-        ("next observations", data.next_observations[~data.terminations]),
+    # What the row after it shows was logged.
+    apart = ~shows_next(data.observations, data.next_observations)
+    for where, asked, total in (
+        ("initial observations", data.initial_observations, None),
+        (
+            "next observations",
+            data.next_observations[apart & ~data.terminations],
+            int((~data.terminations).sum()),
+        ),
     ):
         if asked is None or len(asked) == 0:
             continue
         outside, columns = _outside(data, asked)
-        if outside.mean() > OUTSIDE:
+        total = total or len(asked)
+        if outside > OUTSIDE * total:
             remarks.append(
-                f"{outside.sum():,} of {len(asked):,} {where} ({outside.mean():.1%}) lie outside "
+                f"{outside:,} of {total:,} {where} ({outside / total:.1%}) lie outside "
                 f"what was logged ({columns}): what is said of them is extrapolated. Log data "
                 "there, or leave them out."
             )
     return remarks
 
 
-def _outside(data: Dataset, asked: np.ndarray) -> tuple[np.ndarray, str]:
-    """(m,) Which observations lie outside the log, and in what, in words."""
+def _outside(data: Dataset, asked: np.ndarray) -> tuple[int, str]:
+    """How many observations lie outside the log, and in what, in words."""
     logged = data.observations
     if logged.ndim == 1:
         unseen = ~np.isin(asked, logged)
         states = ", ".join(str(state) for state in np.unique(asked[unseen])[:3])
-        return unseen, f"states {states}"
+        return int(unseen.sum()), f"states {states}"
     low, high = logged.min(axis=0), logged.max(axis=0)
     room = MARGIN * (high - low)
     beyond = (asked < low - room) | (asked > high + room)
@@ -249,7 +257,7 @@ def _outside(data: Dataset, asked: np.ndarray) -> tuple[np.ndarray, str]:
         f"{low[column]:g} to {high[column]:g}"
         for column in worst
     ]
-    return beyond.any(axis=1), "; ".join(words)
+    return int(beyond.any(axis=1).sum()), "; ".join(words)
 
 
 def _precision_remarks(data: Dataset, encoder: Encoder) -> list[str]:

@@ -160,6 +160,7 @@ def check_run(
 def seal_run(path: Path, key: Key | None) -> None:
     """Write the manifest of a finished run anew, after files were added to it."""
     with sole_writer(path):
+        remove_leftovers(path, WRITTEN)
         _seal(path, key)
 
 

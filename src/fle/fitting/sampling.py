@@ -14,6 +14,8 @@ from fle.models.support import Lattice
 
 # Inputs that are drawn at together: another number would be compiled anew.
 SAMPLE_BLOCK = 8_192
+# Positions out of more than so many times their number are drawn one by one.
+FEW = 50
 
 
 class Purpose(IntEnum):
@@ -49,10 +51,16 @@ class Randomness:
         self._last, key = jax.random.split(self._last)
         return key
 
-    def positions(self, size: int, weights: np.ndarray | None, number: int) -> np.ndarray:
-        """Positions among `size` rows: whole passes in random order, or draws by weight."""
-        if weights is not None:
-            return self.generator.choice(size, number, p=weights / weights.sum())
+    def positions(self, size: int, levels: np.ndarray | None, number: int) -> np.ndarray:
+        """Positions among `size` rows: whole passes in random order, or draws by weight.
+
+        levels: (size,) sums of the weights up to each row.
+        """
+        if levels is not None:
+            drawn = self.generator.random(number) * levels[-1]
+            return np.minimum(np.searchsorted(levels, drawn, side="right"), size - 1)
+        if number * FEW < size:
+            return self.generator.choice(size, number, replace=False)
         passes = -(-number // size)
         shuffled = [self.generator.permutation(size) for _ in range(passes)]
         return np.concatenate(shuffled)[:number]

@@ -204,8 +204,9 @@ def draw_targets(
     cumulative = np.cumsum(np.asarray(rows.probabilities)[lines.ends], axis=1)
     levels = generator.random((len(lines.rows), 1), np.float32) * cumulative[:, -1:]
     picks = np.minimum((cumulative <= levels).sum(axis=1), cumulative.shape[1] - 1)
-    observations = np.asarray(rows.next_observations)[lines.ends]
-    actions = np.asarray(rows.next_actions)[lines.ends, picks]
+    places = np.asarray(rows.following)[lines.ends]
+    observations = np.asarray(rows.observations)[places]
+    actions = np.asarray(rows.candidates(lines.ends))[np.arange(len(picks)), picks]
     inputs, returns = as_vectors(observations, actions, sizes), np.zeros(lines.rewards.shape)
     asked = lines.discounts > 0
     for number in np.unique(lines.fits[asked]):

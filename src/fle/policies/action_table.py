@@ -98,6 +98,15 @@ class ActionTable:
         return len(self.actions)
 
     @property
+    def listed(self) -> Array:
+        """(n, m, ...) The candidates; (1, m, ...) where they were stored once for all rows."""
+        return self.actions[:1] if self.actions.strides[0] == 0 else self.actions
+
+    def lists_all(self, actions: int) -> bool:
+        """Whether the candidates of every row are all actions, in order."""
+        return bool(self.candidates == actions and (self.listed == np.arange(actions)).all())
+
+    @property
     def candidates(self) -> int:
         """How many candidate actions each row has."""
         return int(self.actions.shape[1])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fle.data import Dataset
-from fle.data.passes import centre_and_scale
+from fle.data.passes import centre_and_scale, shows_next
 from fle.errors import PolicyError
 from fle.policies.action_table import ActionSpace, ActionTable, Array
 from fle.policies.function_policies import Policy, Question, StatedPolicy, stated
@@ -207,11 +207,10 @@ def following_rows(data: Dataset) -> tuple[Array, Array]:
     following = np.minimum(np.arange(len(data)) + 1, len(data) - 1)
     if data.episodes is None:
         return following, np.zeros(len(data), dtype=bool)
-    same = (data.next_observations == data.observations[following]).reshape(len(data), -1)
-    stands = same.all(axis=1) & (data.episodes == data.episodes[following])
+    stands = shows_next(data.observations, data.next_observations)
+    stands[:-1] &= data.episodes[:-1] == data.episodes[1:]
     if data.steps is not None:
-        stands &= data.steps[following] == data.steps + 1
-    stands[-1] = False
+        stands[:-1] &= data.steps[1:] == data.steps[:-1] + 1
     return following, stands
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from fle.data.assembly import Given, Recorded, assemble
 from fle.data.dataset import Dataset, emit_warnings, restored
 from fle.data.faults import Faults, FaultyDataError
-from fle.data.passes import Array, require_memory
+from fle.data.passes import Array, give_back, require_memory
 from fle.data.readers.arrays import hdf5_source, mapping_source, npz_source
 from fle.data.readers.arrow_tables import arrow_source, csv_source, frame_source, parquet_source
 from fle.data.readers.cache import is_cache, read_cache
@@ -107,6 +107,7 @@ def read(
     mapped = {part: given[part] for part in (*WORDS, "probability") if part in given}
     wishes = Wishes(**{field.name: given[field.name] for field in fields(Wishes)})
     data = read_mapped(source, mapped, wishes, Faults())
+    give_back()
     # As seen from the line that called this.
     emit_warnings(data, stacklevel=2)
     return data
