@@ -295,12 +295,10 @@ def plan(
         stages: number of stages of a discounted problem; chosen from gamma and the data if None.
         recipe: settings of the training that differ from the usual, as `Recipe(steps=500)` or
             `{"steps": 500}`; all others are chosen.
-        action_draws: actions drawn at every next observation from a policy that is given as a
-            sampler.
+        action_draws: actions drawn at every next observation from a policy given as a sampler.
         seed: everything random follows from it; the same seed gives identical results.
         interval: the level of intervals, such as 0.9, or `Interval(0.9, replicates=10)`; None gives
-            none. They come from fits to resampled episodes: ten take up to four times as long as
-            the evaluation itself.
+            none. They come from fits to resampled episodes: ten take up to four evaluations.
         second_opinions: whether other estimators are asked too; see `docs/baselines.md`.
 
     Example: `print(fle.plan(data, policy, gamma=0.99))`, then `.carry_out()`.
