@@ -8,8 +8,8 @@ target policy, from as many simulated episodes as leave a standard error of at m
 deviations.
 """
 
+import argparse
 import json
-import sys
 from pathlib import Path
 
 import h5py
@@ -203,4 +203,6 @@ def save_network(path, nodes, constants, outputs, width, **names):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "messy"))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, nargs="?", default="messy", help="where they go")
+    main(parser.parse_args().folder)
