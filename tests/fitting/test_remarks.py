@@ -8,7 +8,7 @@ from quick_fits import TABLE
 
 import fle
 from fle.errors import CoverageError
-from fle.fitting.remarks import tail_index
+from fle.fitting.remarks import differs_by_action, tail_index
 
 QUICK = fle.Recipe(steps=10, batch_size=50, weight_decay=0.0)
 
@@ -183,3 +183,35 @@ def test_cauchy_tail_index_is_one():
     # 1,000 values: a relative error of 0.03; 5 of them.
     values = np.random.default_rng(2).standard_cauchy(100_000)
     assert tail_index(values) == pytest.approx(1, rel=0.16)
+
+
+@pytest.mark.parametrize("kind", ["discrete", "continuous"])
+def test_residuals_that_do_not_depend_on_the_action_are_left_alone(kind):
+    # The chance is uniform on (0, 1): below 0.1 in 10% of 500 trials, up to 4 standard errors of
+    # 0.013, which is a false alarm in 16,000.
+    generator, found = np.random.default_rng(0), []
+    for _ in range(500):
+        actions = generator.integers(20, size=400)
+        if kind == "continuous":
+            actions = generator.normal(size=(400, 2))
+        found.append(differs_by_action(generator.standard_normal((400, 1)), actions))
+    assert np.mean(np.array(found) < 0.1) == pytest.approx(0.1, abs=4 * 0.0134)
+
+
+@pytest.mark.parametrize("kind", ["discrete", "continuous"])
+def test_residuals_that_depend_on_the_action_are_seen(kind):
+    generator = np.random.default_rng(0)
+    actions = generator.integers(50, size=1_200)
+    effect = generator.normal(0, 0.5, 50)[actions]
+    if kind == "continuous":
+        actions = generator.normal(size=(1_200, 1))
+        effect = 0.5 * actions[:, 0]
+    # Of two coordinates, one.
+    residuals = generator.standard_normal((1_200, 2)) + np.stack([0 * effect, effect], axis=1)
+    assert differs_by_action(residuals, actions) < 1e-6
+
+
+def test_few_rows_of_an_action_and_exact_fits_say_nothing():
+    assert differs_by_action(np.ones((6, 1)), np.arange(6)) == 1
+    assert differs_by_action(np.zeros((100, 1)), np.arange(100) % 2) == 1
+    assert differs_by_action(np.ones((100, 1)), np.arange(100) % 2) < 1e-6

@@ -26,7 +26,7 @@ from fle.fitting.optimiser import (
 )
 from fle.fitting.problem import Stage
 from fle.fitting.progress import Progress
-from fle.fitting.remarks import lost_tail, overfitting
+from fle.fitting.remarks import differs_by_action, lost_tail, overfitting
 from fle.fitting.sampling import Purpose, Randomness, draw_block
 from fle.fitting.supports import anywhere, return_limits, support_of
 from fle.fitting.targets import LINE_BLOCK, draw_targets
@@ -36,6 +36,8 @@ from fle.models.specs import ModelSpec
 from fle.models.support import Support
 from fle.recipe import HANDICAPS, HELD_OUT, LEAST_ROWS, LEAST_SCALE, WEIGHT_DECAYS, Resolved
 
+# The chance at which means that differ by action are taken for a fault of the fit [0029].
+MISSED = 1e-3
 # Blocks of draws that tell whether the first fit has the tails of the log.
 FIRST_BLOCKS = 4
 # How often a row may stand among the lines of a stage, each following the log as far as it will.
@@ -377,12 +379,37 @@ class Loop:
         handicaps = HANDICAPS[0 if stage.discount == 0 else 1]
         # Where no candidate has a loss, the fit itself will say so.
         judged = np.nan_to_num(excess + [handicaps[decay] for decay in decays], nan=np.inf)
+        biased = [self._misses_actions(before, fitted, judging, random) for fitted in candidates]
+        if not all(biased):
+            judged[biased] = np.inf
         chosen = decays[int(np.argmin(judged))]
-        compared = ", ".join(f"{d:g}: {e:+.3f}" for d, e in zip(decays, excess, strict=True))
+        compared = ", ".join(
+            f"{decay:g}: {worse:+.3f}{' and its means are off by action' if off else ''}"
+            for decay, worse, off in zip(decays, excess, biased, strict=True)
+        )
         return chosen, (
             f"weight decay {chosen:g} from stage {number + 1} on, by the loss on held-out rows, "
             f"relative to the best ({compared})",
         )
+
+    def _misses_actions(
+        self, before: Before, fitted: Fitted, judging: np.ndarray, random: Randomness
+    ) -> bool:
+        """Whether held-out returns of some actions are not what the fit says, beyond chance.
+
+        A likelihood may gain more by a narrow law than it loses by one that does not look at the
+        action. But actions are where a policy differs from the log.
+        """
+        index = np.resize(judging, MEASURED_ROWS)
+        lines = before.lines(self.trail, index, random.generator)
+        targets = draw_targets(
+            list(before.fits), self.rows, lines, self.encoder.sizes, random.generator
+        )
+        drawn = draw_block(fitted, self.measurement.inputs(index), random.generator)
+        # What only fills up says nothing new.
+        used = slice(min(judging.size, MEASURED_ROWS))
+        actions = np.asarray(self.rows.actions)[index[used]]
+        return differs_by_action((targets - drawn)[used], actions) < MISSED
 
     def _reservations(
         self, state: LoopState, before: Before, fitted: Fitted, random: Randomness
