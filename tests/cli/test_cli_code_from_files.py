@@ -6,7 +6,7 @@ import sys
 import pytest
 from cli_runs import QUICK, log, run, write
 
-from fle.cli.commands import CHECK, COMMANDS, COMPARE, CONFIG
+from fle.cli.commands import CHECK, COMMANDS, COMPARE, CONFIG, GATE
 from fle.cli.messages import UsageError
 from fle.cli.parser import as_toml, as_words, parse, read_config, resolve
 
@@ -42,6 +42,8 @@ def test_a_file_cannot_run_code(capsys, trap, command, switch):
     config = f'data = "log.parquet"\npolicy = {policy}\n'
     if command is not CHECK:
         config += "horizon = 4\n"
+    if command is GATE:
+        config += 'require = ["mean >= 0"]\n'
     if switch is not None:
         config += f"{switch} = true\n"
     trap.with_name("run.toml").write_text(config)

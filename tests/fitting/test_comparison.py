@@ -191,7 +191,8 @@ def drawn(spread, starts, probabilities, seed):
         target=SimpleNamespace(initial=table),
     )
     problem = SimpleNamespace(gamma=0.5, horizon=None)
-    evaluation = SimpleNamespace(fits=(fitted,), encoder=encoder, problem=problem)
+    model = SimpleNamespace(any_shape=False)
+    evaluation = SimpleNamespace(fits=(fitted,), encoder=encoder, problem=problem, model=model)
     which = _paired_starts(len(starts), 0)
     return _returns_from(evaluation, planned, which, np.random.default_rng(seed))[:, 0]
 

@@ -20,7 +20,7 @@ class Truth:
     def __init__(self, task):
         self.task = task
 
-    def at(self, observations, actions, *, step):
+    def mixture(self, observations, actions, *, step):
         rows = self.task.sample_true_returns(step, 50_000, np.random.default_rng(step))
         return ReturnDistribution.from_samples(rows)
 

@@ -150,7 +150,12 @@ class Plan(Tabular):
             return self._fitted(keeper, NoRefitKept(), progress, known)
         with begin_run(out, self.provenance, self.model, resume) as run:
             if run.finished:
-                return run.result(self.model)
+                found = run.result(self.model)
+                # What was said of the fit is said again; of the plan it was said already.
+                for remark in found.warnings:
+                    if remark not in self.warnings:
+                        warnings.warn(remark, FLEWarning, stacklevel=2)
+                return found
             for remark in run.remarks:
                 warnings.warn(remark, FLEWarning, stacklevel=2)
             planned = replace(self, warnings=(*self.warnings, *run.remarks))
