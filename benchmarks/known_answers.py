@@ -34,7 +34,7 @@ def measure_lock(seed):
     distances = []
     for step in range(lock.horizon):
         observations = lock.observe(np.zeros(2_000, int), np.full(2_000, step), generator)
-        law = result.at(observations, np.zeros(2_000, int), step=step)
+        law = result.mixture(observations, np.zeros(2_000, int), step=step)
         # Several pairs of samples, as one pair is itself noisy by a tenth of the floor.
         pairs = [
             tv(law.sample(SAMPLES, seed=i), lock.sample_true_returns(step, SAMPLES, generator))

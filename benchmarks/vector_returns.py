@@ -45,7 +45,7 @@ def measure_lock(name, seed):
     few, many = [], []
     for step in range(lock.horizon):
         observations = lock.observe(np.zeros(4_000, int), np.full(4_000, step), generator)
-        law = result.at(observations, np.zeros(4_000, int), step=step)
+        law = result.mixture(observations, np.zeros(4_000, int), step=step)
         ours = law.sample(MANY, seed=0)
         truth = lock.sample_true_returns(step, MANY, generator)
         # Several pairs of samples, as one pair is itself noisy.

@@ -60,7 +60,7 @@ def test_an_lqr_is_exact_but_for_the_noise_of_the_log(fitted):
         expected += discount * float(CART.expected_reward(state, action)[0])
         state = CART.next_observations(state, action)
         action, discount = state @ CART.K.T, discount * GAMMA
-    law = fitted.at(x, a)
+    law = fitted.at(x[0], a[0])
     variance = CART.noise_std**2 * (1 - GAMMA**200) / (1 - GAMMA**2)
     # Six coefficients from 1,000 rows of noise 0.2, and 100,000 draws: 0.05 is six times both.
     assert float(law.mean()) == pytest.approx(expected, abs=0.05)
