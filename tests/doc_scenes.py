@@ -24,7 +24,7 @@ QUICK = {
     "model": fle.Gaussian(std=1.0, hidden=()),
     "recipe": fle.Recipe(steps=10, batch_size=50, weight_decay=0.0),
 }
-SHORT = {"evaluate": QUICK, "compare": QUICK}
+SHORT = {"evaluate": QUICK, "compare": QUICK, "gate": QUICK}
 SHORT_DISCOUNTED = {"stages": 2}
 
 

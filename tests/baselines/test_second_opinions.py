@@ -12,6 +12,7 @@ from tabular_logs import BEYOND, CHANCES, MDP, MODEL, SUPPORT, TARGET, logged, p
 import fle
 from fle.baselines import second_opinions_of
 from fle.baselines.second_opinions import _alike
+from fle.fitting.planning import with_second_opinions
 from fle.returns import risk
 from fle.returns.opinions import COMPARED, FALSE_ALARM, Figure, Opinion, SecondOpinions
 
@@ -151,6 +152,18 @@ def test_a_wrong_fit_is_warned_of_and_everything_is_kept(tmp_path):
         left_out = fle.evaluate(data, TARGET, second_opinions=False, **how)
     assert left_out.second_opinions is None
     assert left_out.provenance.identity != result.provenance.identity
+
+
+@pytest.mark.second_opinions
+def test_what_does_not_fit_in_memory_is_left_out_and_said():
+    plan = planned(300, 0)
+    evaluation = plan.carry_out(anyway=True)
+    assert evaluation.second_opinions is not None
+    # A ceiling below what the process has: the matrices do not fit, and the fit stands.
+    with fle.memory_ceiling(1):
+        without = with_second_opinions(plan, replace(evaluation, second_opinions=None))
+    assert without.second_opinions is None
+    assert "no second opinions: Second opinions would take about" in without.notes[-1]
 
 
 def test_starts_of_another_law_are_noticed():

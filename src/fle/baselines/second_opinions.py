@@ -8,7 +8,8 @@ from scipy.stats import chi2, norm
 
 from fle.baselines.correction import direct_method, doubly_robust, shortened
 from fle.baselines.estimates import Estimate
-from fle.baselines.fitted_q import MeanEstimate, fitted_q_evaluation
+from fle.baselines.features import MOST_FEATURES, ROWS_A_FEATURE
+from fle.baselines.fitted_q import MOST_ROWS, MeanEstimate, fitted_q_evaluation
 from fle.baselines.importance import (
     weighted_importance_sampling,
     weighted_per_decision_importance_sampling,
@@ -24,6 +25,8 @@ from fle.returns import ReturnDistribution
 from fle.returns.measures import RISK_LEVEL
 from fle.returns.opinions import COMPARED, Figure, Opinion, SecondOpinions
 
+# Matrices, rows by features, that fitted Q evaluation holds at a time.
+MATRICES = 8
 # Fewer episodes have a tenth that is a matter of luck.
 LEAST_EFFECTIVE = 50.0
 # Rows at which a critic is asked, and its draws at each.
@@ -66,6 +69,12 @@ def second_opinions_of(plan: Plan, evaluation: Evaluation | None = None) -> Seco
     if evaluation is not None:
         own = own_figures(evaluation.returns, direct_method(evaluation, draws=OWN_DRAWS), mean)
     return SecondOpinions(own, tuple(opinions))
+
+
+def memory_of_opinions(plan: Plan) -> float:
+    """Bytes, roughly: the matrices of fitted Q evaluation, which are the largest."""
+    rows = min(len(plan.data), MOST_ROWS)
+    return 8.0 * MATRICES * rows * min(rows // ROWS_A_FEATURE + 8, MOST_FEATURES)
 
 
 def own_figures(

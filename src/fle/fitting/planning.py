@@ -11,7 +11,7 @@ import numpy as np
 
 from fle.data import Dataset
 from fle.data.passes import require_memory
-from fle.errors import CoverageError, FLEWarning, SettingsError
+from fle.errors import CoverageError, FLEError, FLEWarning, SettingsError
 from fle.fitting.behaviour import LoggingPolicy, logging_policy
 from fle.fitting.checkpoints import Resume
 from fle.fitting.encoding import Encoder
@@ -387,8 +387,12 @@ def evaluate(
 
 def with_second_opinions(planned: Plan, evaluation: Evaluation) -> Evaluation:
     """An evaluation beside what other estimators say, with a warning where they disagree."""
-    from fle.baselines import second_opinions_of
+    from fle.baselines.second_opinions import memory_of_opinions, second_opinions_of
 
+    try:
+        require_memory(memory_of_opinions(planned), "Second opinions", len(planned.data))
+    except FLEError as refusal:
+        return replace(evaluation, notes=(*evaluation.notes, f"no second opinions: {refusal}"))
     opinions = second_opinions_of(planned, evaluation)
     for remark in opinions.warnings:
         warnings.warn(remark, FLEWarning, stacklevel=3)
