@@ -94,7 +94,7 @@ def asked(question: Question, options: argparse.Namespace, core: int) -> dict[st
         peer = folder / f"{question.name}.d3rlpy"
         answers |= run(options.pythons["d3rlpy"], "d3rlpy_peer.py", request, peer)["answers"]
         if is_discrete(task_of(question)):
-            request["values"] = str(peer.with_suffix(".q.npy"))
+            request["values"] = f"{peer}.q.npy"
             place = folder / f"{question.name}.scope_rl"
             peer_answers = run(options.pythons["scope_rl"], "scope_rl_peer.py", request, place)
             answers |= peer_answers["answers"]
