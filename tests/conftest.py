@@ -20,6 +20,9 @@ os.environ.setdefault(
     "XLA_FLAGS", "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false"
 )
 
+# Tests leave no compiled code in the user's cache.
+os.environ.setdefault("FLE_COMPILATION_CACHE", "off")
+
 MARK = "second_opinions"
 
 
