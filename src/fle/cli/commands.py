@@ -398,7 +398,6 @@ DEMO = Command(
 BENCH = Command(
     "bench",
     "fle.cli.small_commands",
-    "the benchmark tasks beside other estimators; from a checkout of the project",
     "fle bench [options]",
     """\
   fle bench

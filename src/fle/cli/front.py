@@ -19,6 +19,7 @@ SUMMARIES = {
     "gate": "whether a policy keeps what is required of it, for pipelines",
     "report": "draw the report of a finished run again",
     "demo": "evaluate a policy on bundled data, where the truth is known",
+    "bench": "the benchmark tasks beside other estimators; from a checkout of the project",
     "completion": "print a script that completes commands and options in a shell",
 }
 REPRODUCE, REPRODUCE_SUMMARY = "reproduce", "the tables and figures of the paper"
