@@ -6,9 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fle.cli.commands import EVALUATE, FIT, INTERVAL, OPINIONS
+from fle.cli.commands import EVALUATE, FIT, INTERVAL, OPINIONS, QUICK
 from fle.cli.evaluate_command import Truth, carry_out, true_returns
-from fle.cli.messages import WRONG_INPUT, Messages, Outcome, UsageError
+from fle.cli.front import UsageError
+from fle.cli.messages import WRONG_INPUT, Messages, Outcome
 from fle.cli.parser import build_parser, resolve, subparsers_of
 from fle.cli.run_files import REPORT, Context, draw_report, read_context
 from fle.errors import nearest
@@ -61,7 +62,10 @@ def demo(options: argparse.Namespace, messages: Messages) -> Outcome:
         "gamma": example.gamma,
         "horizon": example.horizon,
         "out": options.out,
-        **{option.name: getattr(options, option.name) for option in (*FIT, *INTERVAL, *OPINIONS)},
+        **{
+            option.name: getattr(options, option.name)
+            for option in (QUICK, *FIT, *INTERVAL, *OPINIONS)
+        },
     }
     said = {name: value for name, value in given.items() if value is not None}
     told = resolve(EVALUATE, argparse.Namespace(**said))

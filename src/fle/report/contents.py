@@ -98,6 +98,7 @@ class Contents:
     command: str
     interval_words: str | None = None
     second_opinions: SecondOpinions | None = None
+    quick: bool = False
 
 
 def gather(
@@ -156,6 +157,7 @@ def gather(
         if evaluation.intervals is None
         else f"{evaluation.intervals.in_words()}.",
         second_opinions=evaluation.second_opinions,
+        quick=evaluation.quick,
     )
 
 
