@@ -43,6 +43,7 @@ ALLOWED["report"] = ALLOWED["trust"] | {"trust"}
 HANDED_ON = {
     ("fitting/comparison.py", "report"),
     ("fitting/evaluation.py", "report"),
+    ("fitting/evaluation.py", "trust"),
     ("returns/distribution.py", "report"),
     ("fitting/planning.py", "baselines"),
 }

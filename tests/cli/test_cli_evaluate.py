@@ -202,5 +202,6 @@ def test_numbers_without_coverage_are_given_on_demand_only(capsys, tmp_path):
     data, out = write(tmp_path, columns), tmp_path / "run"
     assert np.isfinite(returns_of(capsys, data, "--anyway", "--out", out)["mean"])
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert "too little of what the target policy does for a headline number" in page
+    assert "Verdict: do not use" in page
+    assert "There is no headline number" in page
     assert "100.0% of its actions were never logged there" in page

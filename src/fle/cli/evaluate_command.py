@@ -18,6 +18,7 @@ from fle.cli.text_tables import (
     opinions_table,
     returns_document,
     risk_table,
+    verdict_lines,
 )
 from fle.returns import ReturnDistribution, distances_to_truth
 
@@ -64,6 +65,15 @@ def carry_out(options: argparse.Namespace, messages: Messages, truth: Truth | No
     out = None if options.out is None else Path(options.out)
     with settings_kept(out, EVALUATE, options, data, [] if out is None else [out]):
         evaluation = plan.carry_out(anyway=options.anyway, out=out, resume=options.resume)
+    document["verdict"] = evaluation.verdict.as_plain()
+    if evaluation.withheld is not None:
+        if out is not None:
+            from fle.fitting.runs import seal_run
+
+            # With what the command line added to it.
+            seal_run(out, options.sign_key)
+        why = [*verdict_lines(evaluation), f"no estimate for {options.policy}", WAY_OUT]
+        return Outcome(tuple(why), {**document, "returns": None}, NO_ESTIMATE)
     return _shown(evaluation, plan, document, options, messages, truth)
 
 
@@ -100,7 +110,7 @@ def _shown(
         ("policy", f"{options.policy}: {plan.target.in_words()}"),
         ("problem", f"{plan.problem.in_words()}; model {evaluation.model.name}"),
     ]
-    lines = [*labelled(heading), "", *table, *distance_lines, ""]
+    lines = [*verdict_lines(evaluation), "", *labelled(heading), "", *table, *distance_lines, ""]
     if evaluation.second_opinions is not None:
         lines += [*opinions_table(evaluation), ""]
     if evaluation.intervals is not None:

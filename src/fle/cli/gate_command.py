@@ -39,5 +39,7 @@ def gate(options: argparse.Namespace, messages: Messages) -> Outcome:
         "",
         f"gate: {found.answer}",
     ]
+    if found.evaluation is not None:
+        lines.insert(0, f"verdict: {found.evaluation.verdict.in_words()}")
     document = {"policy": options.policy, **found.as_plain(), "junit": options.junit}
     return Outcome(tuple(lines), document, CODES[found.answer], one_line=True)

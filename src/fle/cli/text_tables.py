@@ -78,6 +78,15 @@ def risk_table(
     return lines
 
 
+def verdict_lines(evaluation: "Evaluation") -> list[str]:
+    """Whether the estimate may be used, why, and what would change it; the verdict first."""
+    verdict = evaluation.verdict
+    if not verdict.reasons:
+        return [f"verdict: {one_line(verdict.in_words())}"]
+    first, *reasons = verdict.lines()
+    return [f"verdict: {first}", *(f"  {one_line(reason)}" for reason in reasons)]
+
+
 def interval_heading(replicates: Replicates) -> str:
     """Of a column of intervals."""
     return f"{percentage(replicates.level)} interval"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.metadata import version
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import equinox as eqx
 import jax
@@ -20,13 +20,14 @@ from jaxtyping import Array, Float
 from fle.data import Dataset
 from fle.data.readers.coding import label_codes
 from fle.data.readers.reading import unnamed
-from fle.errors import DataError, FLEError, SettingsError
+from fle.errors import CoverageError, DataError, FLEError, SettingsError
 from fle.files import plain_json
 from fle.fitting.encoding import Encoder, Fitted
 from fle.fitting.measurement import StageRecord
 from fle.fitting.problem import Problem, sum_of_discounts
 from fle.fitting.replicates import Refits
 from fle.fitting.sampling import SAMPLE_BLOCK, draw_block, in_data_units
+from fle.fitting.visits import Visits
 from fle.manifests import Key, require_form
 from fle.models.law import Density, placed
 from fle.models.specs import ModelSpec
@@ -38,6 +39,9 @@ from fle.returns import ReturnDistribution
 from fle.returns.intervals import Estimate, Intervals, Replicates
 from fle.returns.measures import Measure
 from fle.returns.opinions import SecondOpinions
+
+if TYPE_CHECKING:
+    from fle.trust.verdict import Verdict
 
 DENSITY_CONTEXTS = 2_048
 # What float32 makes of a return at its limit, in units of the return scale.
@@ -62,6 +66,8 @@ class Evaluation(Tabular):
     provenance: all settings, the seed, the versions, and fingerprints of data and policy.
     refits: fits to resampled episodes, where intervals were asked for.
     second_opinions: what other estimators say of the same return; None where they were left out.
+    visits: how well the log covers where the policy goes; None for the one that logged it.
+    released: whether numbers are given whatever the verdict is.
     """
 
     problem: Problem
@@ -80,6 +86,36 @@ class Evaluation(Tabular):
     provenance: "Provenance"
     refits: Refits | None = None
     second_opinions: SecondOpinions | None = None
+    visits: Visits | None = None
+    released: bool = False
+
+    @cached_property
+    def verdict(self) -> "Verdict":
+        """Whether the estimate may be used: "trust", "caution" or "do not use", and why.
+
+        Example: `print(result.verdict)`.
+        """
+        from fle.trust.verdict import verdict_of
+
+        return verdict_of(self)
+
+    @property
+    def withheld(self) -> str | None:
+        """Why no number is given; None where they are, or were asked for all the same."""
+        if self.released or self.verdict.level != "do not use":
+            return None
+        return self.verdict.in_words()
+
+    def anyway(self) -> Self:
+        """The same, with numbers whatever the verdict is."""
+        return dataclasses.replace(self, released=True)
+
+    def _require_released(self) -> None:
+        if self.withheld is not None:
+            raise CoverageError(
+                f"No estimate: {self.withheld}. See result.verdict for what would change it, and "
+                "the numbers all the same with anyway=True, or result.anyway()."
+            )
 
     @property
     def gamma(self) -> float:
@@ -93,7 +129,11 @@ class Evaluation(Tabular):
 
     @cached_property
     def returns(self) -> ReturnDistribution:
-        """The distribution of the return from the initial states under the target policy."""
+        """The distribution of the return from the initial states under the target policy.
+
+        Raises `CoverageError` where the verdict is "do not use"; see `anyway`.
+        """
+        self._require_released()
         refits, fits = self.refits, self.fits
         law = self._distribution(fits[-1], self.initial_inputs, self.initial_weights)
         if refits is None:
@@ -114,7 +154,7 @@ class Evaluation(Tabular):
     @cached_property
     def intervals(self) -> Intervals | None:
         """The intervals of the usual measures, which print as a table; None without any."""
-        if self.refits is None:
+        if self.refits is None or self.withheld is not None:
             return None
         refits = self.refits
         return Intervals(self.returns, refits.level, len(refits.fits), refits.resampled)
@@ -156,6 +196,7 @@ class Evaluation(Tabular):
         return self._at(self.encoder.inputs(*self._batch(observations, actions)), step)
 
     def _at(self, inputs: np.ndarray, step: int) -> ReturnDistribution:
+        self._require_released()
         weights = np.full(len(inputs), 1 / len(inputs))
         law = self._distribution(self._fit_of(step), inputs, weights, step)
         if self.refits is None:
@@ -251,10 +292,14 @@ class Evaluation(Tabular):
         return plot_evaluation(self, kind)
 
     def _repr_html_(self) -> str:
-        lines = [("problem", self.problem.in_words()), ("model", repr(self.model))]
+        lines = [("verdict", self.verdict.level)]
+        lines += [("why", reason.words) for reason in self.verdict.reasons]
+        lines += [("would change it", change) for change in self.verdict.changes]
+        lines += [("problem", self.problem.in_words()), ("model", repr(self.model))]
         if self.coverage is not None:
-            verdict = "" if self.coverage.enough else "not enough, this is extrapolation: "
-            lines.append(("coverage", f"{verdict}{self.coverage.in_words()}"))
+            lines.append(("coverage", self.coverage.in_words()))
+        if self.withheld is not None:
+            return html_lines("Evaluation", lines)
         if self.intervals is not None:
             lines.append(("intervals", self.intervals.in_words()))
         lines += [("note", note) for note in self.notes]
@@ -265,7 +310,10 @@ class Evaluation(Tabular):
         problem = f"gamma={self.gamma:g}"
         if self.horizon is not None:
             problem += f", horizon={self.horizon}"
-        return f"Evaluation({problem}, model={self.model!r}, stages={len(self.fits)})"
+        return (
+            f"Evaluation({problem}, model={self.model!r}, stages={len(self.fits)}, "
+            f"verdict={self.verdict.level!r})"
+        )
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from fle.fitting.following import (
     normal_coupling,
 )
 from fle.fitting.loop import Finished, Keeper, Loop, NothingKept
-from fle.fitting.occupancy import occupancy
+from fle.fitting.occupancy import Occupancy, occupancy
 from fle.fitting.problem import (
     Problem,
     RowUse,
@@ -45,6 +45,7 @@ from fle.fitting.replicates import NoRefitKept, RefitKeeper, Resampling, replica
 from fle.fitting.runs import begin_run
 from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness
 from fle.fitting.supports import return_limits
+from fle.fitting.visits import Visits
 from fle.models.objectives import GradientObjective
 from fle.models.specs import ModelSpec, as_plain, family
 from fle.models.support import lattice_of
@@ -74,6 +75,7 @@ class Plan(Tabular):
     model, recipe: what is fitted, and how, with every setting chosen.
     stages: the rows and discount of each fit. data: the rows that are used.
     logging: the policy that logged the data, where the plan had a use for it.
+    occupancy: where the policy goes, as the log tells it; None where it is the log's own.
     interval: which intervals the evaluation gets; None where none were asked for, or can be.
     second_opinions: whether other estimators are asked too.
     notes, warnings: what was decided for the user, and what they should know.
@@ -99,6 +101,7 @@ class Plan(Tabular):
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
     logging: LoggingPolicy | None = None
+    occupancy: Occupancy | None = None
     interval: Interval | None = None
     second_opinions: bool = True
 
@@ -147,7 +150,7 @@ class Plan(Tabular):
         self.cost.require_memory()
         if out is None:
             keeper: Keeper = Finished(known) if known else NothingKept()
-            return self._fitted(keeper, NoRefitKept(), progress, known)
+            return self._fitted(keeper, NoRefitKept(), progress, known, anyway)
         with begin_run(out, self.provenance, self.model, resume) as run:
             if run.finished:
                 found = run.result(self.model)
@@ -155,12 +158,12 @@ class Plan(Tabular):
                 for remark in found.warnings:
                     if remark not in self.warnings:
                         warnings.warn(remark, FLEWarning, stacklevel=2)
-                return found
+                return found.anyway() if anyway else found
             for remark in run.remarks:
                 warnings.warn(remark, FLEWarning, stacklevel=2)
             planned = replace(self, warnings=(*self.warnings, *run.remarks))
             keeper = Finished(known) if known else run.checkpoints
-            evaluation = planned._fitted(keeper, run.checkpoints, progress, known)
+            evaluation = planned._fitted(keeper, run.checkpoints, progress, known, anyway)
             run.finish(evaluation)
         return evaluation
 
@@ -170,20 +173,9 @@ class Plan(Tabular):
         refit_keeper: RefitKeeper,
         progress: Progress | None,
         known: Evaluation | None,
+        anyway: bool,
     ) -> Evaluation:
-        loop = Loop(
-            spec=self.model,
-            recipe=self.recipe,
-            encoder=self.encoder,
-            rows=self.encoder.rows(self.data, self.following, self.trail),
-            trail=self.trail,
-            weights=self.weights,
-            stages=self.stages,
-            probe=self.probe,
-            kept=self.problem.kept,
-            finite=self.problem.horizon is not None,
-            seed=self.provenance.seed,
-        )
+        loop = self._loop()
         progress = progress or default_progress()
         state = loop.run(keeper, progress)
         refits = None
@@ -215,8 +207,27 @@ class Plan(Tabular):
             coverage=self.target.coverage,
             provenance=self.provenance,
             refits=refits,
+            visits=None if self.occupancy is None else Visits.of(self.data, self.occupancy),
+            released=True,
         )
-        return with_second_opinions(self, evaluation) if self.second_opinions else evaluation
+        if self.second_opinions:
+            evaluation = with_second_opinions(self, evaluation)
+        return replace(evaluation, released=anyway)
+
+    def _loop(self) -> Loop:
+        return Loop(
+            spec=self.model,
+            recipe=self.recipe,
+            encoder=self.encoder,
+            rows=self.encoder.rows(self.data, self.following, self.trail),
+            trail=self.trail,
+            weights=self.weights,
+            stages=self.stages,
+            probe=self.probe,
+            kept=self.problem.kept,
+            finite=self.problem.horizon is not None,
+            seed=self.provenance.seed,
+        )
 
     def as_plain(self) -> dict[str, Any]:
         """The plan for machines: all that is decided, without the arrays."""
@@ -517,15 +528,14 @@ def _coupled(
     return table, discrete_coupling(data, table.probabilities, after), logging
 
 
-def _row_weights(
+def _occupancy(
     data: Dataset, target: TabulatedPolicy, problem: Problem, recipe: Resolved
-) -> tuple[np.ndarray | None, tuple[str, ...]]:
-    """Of the rows in every fit: by where the policy goes, if that can be told and is of use."""
+) -> Occupancy | None:
+    """Where the policy goes, if that can be told and is of use."""
     one_step = problem.horizon == 1
     if not recipe.occupancy or one_step or target.coverage is None or problem.rows == "split":
-        return data.weights, ()
-    found = occupancy(data, target, gamma=problem.gamma, horizon=problem.horizon)
-    return (found.weights, (found.in_words(),)) if found.worthwhile else (data.weights, ())
+        return None
+    return occupancy(data, target, gamma=problem.gamma, horizon=problem.horizon)
 
 
 def _plan_of(
@@ -544,7 +554,10 @@ def _plan_of(
         # What is solved at once has nothing to choose by rows that it does not see.
         stages = tuple(stage.with_all_rows() for stage in stages)
     inputs, shares, starts = _initial_inputs(data, target, encoder)
-    weights, why = _row_weights(data, target, problem, recipe)
+    visited = _occupancy(data, target, problem, recipe)
+    weights, why = data.weights, ()
+    if visited is not None and visited.worthwhile:
+        weights, why = visited.weights, (visited.in_words(),)
     interval, provenance, remark = _possible_interval(interval, data, provenance)
     notes = (*notes, *why, *remark)
     return Plan(
@@ -567,6 +580,7 @@ def _plan_of(
         notes=notes,
         warnings=(*data.warnings, *target.remarks, *remarks),
         logging=logging,
+        occupancy=visited,
         interval=interval,
         second_opinions=second_opinions,
     )

@@ -29,6 +29,7 @@ from fle.fitting.evaluation import FORMAT, Evaluation, LoggedData, Provenance, r
 from fle.fitting.loop import blank_fit
 from fle.fitting.problem import Problem, checked_gamma
 from fle.fitting.replicates import Refits
+from fle.fitting.visits import Visits
 from fle.manifests import require_form
 from fle.models.law import Sizes
 from fle.models.specs import ModelSpec, family, names, spec_from_plain
@@ -64,7 +65,13 @@ FORM: dict[str, Any] = {
     },
     "coverage": Coverage | None,
     "second_opinions": SecondOpinions | None,
+    "visits": Visits | None,
+    "released": bool,
+    # For other programs: it follows from the rest.
+    "verdict": dict[str, Any] | None,
 }
+# What runs lack that were written before it was measured.
+LATER = {"visits": None, "released": True, "verdict": None}
 # What `replicates.safetensors` says beside its arrays.
 REFITS = {"run": str, "level": float, "resampled": str, "replicates": int}
 # No hyperparameter that somebody would choose is larger: a stranger's may be, to fill the memory.
@@ -76,7 +83,8 @@ def write_result(evaluation: Evaluation, directory: Path) -> None:
     run = evaluation.provenance.identity
     content = tensor_bytes(_arrays(evaluation), {"run": run})
     write_atomically(directory / MODEL, content)
-    samples = evaluation.returns.samples
+    # Of a result that is withheld too: the fit itself lies beside them.
+    samples = evaluation.anyway().returns.samples
     write_atomically(directory / SAMPLES, _parquet(samples, evaluation.return_names))
     if evaluation.refits is not None:
         write_atomically(directory / REPLICATES, _refit_bytes(evaluation.refits, run))
@@ -92,6 +100,7 @@ def read_result(directory: Path, model: ModelSpec | None) -> Evaluation:
     if isinstance(facts.get("logged"), dict):
         # Runs that were written before actions could have labels.
         facts["logged"].setdefault("action_labels", [])
+    facts = LATER | facts
     require_form(facts, FORM, str(path))
     arrays, header = _read_model(directory / MODEL)
     if not facts["run"] == header.get("run") == provenance.identity:
@@ -189,6 +198,9 @@ def _facts(evaluation: Evaluation, run: str) -> dict[str, Any]:
         "second_opinions": None
         if evaluation.second_opinions is None
         else evaluation.second_opinions.as_plain(),
+        "visits": None if evaluation.visits is None else evaluation.visits.as_plain(),
+        "released": evaluation.released,
+        "verdict": evaluation.verdict.as_plain(),
     }
 
 
@@ -229,6 +241,8 @@ def _evaluation(
         coverage=_coverage(facts["coverage"]),
         provenance=provenance,
         second_opinions=_second_opinions(facts["second_opinions"], facts["return_names"], source),
+        visits=None if facts["visits"] is None else Visits.from_plain(facts["visits"]),
+        released=facts["released"],
     )
 
 

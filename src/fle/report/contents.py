@@ -18,6 +18,7 @@ from fle.returns import ReturnDistribution, TruthDistance, distances_to_truth
 from fle.returns.intervals import Interval as IntervalSettings
 from fle.returns.measures import RISK_LEVEL
 from fle.returns.opinions import SecondOpinions
+from fle.trust.verdict import Verdict, looked_at
 
 FloatArray = NDArray[np.float64]
 Interval = tuple[float, float]
@@ -75,13 +76,16 @@ class Contents:
 
     draws, episodes: rows of the estimate and of the logged returns, for vector returns only.
     comparisons: empty without truth. command: a shell command or Python lines.
+    usable: whether there is a headline. looked_at: what could be wrong, and what was found.
     """
 
     title: str
     problem: str
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
-    enough_coverage: bool
+    usable: bool
+    verdict: Verdict
+    looked_at: tuple[tuple[str, str], ...]
     coordinates: tuple[Coordinate, ...]
     behaviour_remark: str | None
     comparisons: tuple[TruthDistance, ...]
@@ -137,7 +141,9 @@ def gather(
         problem=evaluation.problem.in_words(),
         warnings=tuple(dict.fromkeys(warnings)),
         notes=tuple(dict.fromkeys(evaluation.notes)),
-        enough_coverage=covered is None or covered.enough,
+        usable=evaluation.verdict.level != "do not use",
+        verdict=evaluation.verdict,
+        looked_at=tuple(looked_at(evaluation)),
         coordinates=coordinates,
         behaviour_remark=_remark(logged),
         comparisons=() if true_returns is None else distances_to_truth(estimate, true_returns),
