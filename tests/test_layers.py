@@ -46,6 +46,7 @@ HANDED_ON = {
     ("fitting/evaluation.py", "trust"),
     ("returns/distribution.py", "report"),
     ("fitting/planning.py", "baselines"),
+    ("fitting/planning.py", "trust"),
 }
 # May import anything below the command line.
 TOP = {"__init__", "paper", "cli", "__main__"}

@@ -32,6 +32,8 @@ def judged(**changed):
         "coverage": SEEN,
         "visits": GONE,
         "second_opinions": opinions(),
+        "bellman": None,
+        "calibration": None,
         "records": (),
         "horizon": 5,
         "warnings": (),

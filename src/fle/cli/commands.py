@@ -163,6 +163,13 @@ OPINIONS = (
         "switch",
     ),
 )
+CALIBRATION = (
+    Option(
+        "calibration",
+        "predict held-out episodes of the logging policy, by one more fit",
+        "switch",
+    ),
+)
 REPLICATES = Option(
     "replicates",
     "fits to resampled episodes that intervals are made from",
@@ -242,7 +249,7 @@ EVALUATE = Command(
         ("data", (DATA, *COLUMNS)),
         ("policy", (POLICY, *POLICY_SETTINGS)),
         ("problem", PROBLEM),
-        ("fit", (*FIT, *INTERVAL, *OPINIONS)),
+        ("fit", (*FIT, *INTERVAL, *OPINIONS, *CALIBRATION)),
         (
             "output",
             (
@@ -389,7 +396,7 @@ DEMO = Command(
                 Option("out", "run directory", metavar="RUN", default="demo"),
             ),
         ),
-        ("fit", (*FIT, *INTERVAL, *OPINIONS)),
+        ("fit", (*FIT, *INTERVAL, *OPINIONS, *CALIBRATION)),
         ("output", (MEMORY, JSON, CONFIG)),
     ),
 )

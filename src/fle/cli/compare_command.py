@@ -129,7 +129,6 @@ def _document(
                 "policy": name,
                 options.by.text: values[name],
                 "coverage": _coverage(found),
-                "verdict": _verdict(found),
                 **results(found, options),
             }
             for name, found in ranked
@@ -153,7 +152,8 @@ def _document(
 
 
 def _coverage(found: "Plan | Evaluation") -> dict[str, Any] | None:
-    covered = getattr(found, "target", found).coverage
+    covered: Any = getattr(found, "target", found)
+    covered = covered.coverage
     return None if covered is None else covered.as_plain()
 
 

@@ -72,8 +72,8 @@ def carry_out(options: argparse.Namespace, messages: Messages, truth: Truth | No
 
             # With what the command line added to it.
             seal_run(out, options.sign_key)
-        why = [*verdict_lines(evaluation), f"no estimate for {options.policy}", WAY_OUT]
-        return Outcome(tuple(why), {**document, "returns": None}, NO_ESTIMATE)
+        lines = [*verdict_lines(evaluation), f"no estimate for {options.policy}", WAY_OUT]
+        return Outcome(tuple(lines), {**document, "returns": None}, NO_ESTIMATE)
     return _shown(evaluation, plan, document, options, messages, truth)
 
 
@@ -113,6 +113,10 @@ def _shown(
     lines = [*verdict_lines(evaluation), "", *labelled(heading), "", *table, *distance_lines, ""]
     if evaluation.second_opinions is not None:
         lines += [*opinions_table(evaluation), ""]
+    if evaluation.calibration is not None:
+        lines.append(f"calibration: {evaluation.calibration.in_words()}")
+    if evaluation.logged.remark is not None:
+        lines.append(f"logged: {evaluation.logged.remark}")
     if evaluation.intervals is not None:
         lines.append(f"intervals: {evaluation.intervals.in_words()}")
     lines += [f"note: {note}" for note in evaluation.notes]

@@ -125,6 +125,8 @@ def planned(text: str, data: Dataset, options: argparse.Namespace) -> "Plan":
         seed=options.seed,
         interval=asked_interval(options),
         second_opinions=not options.no_second_opinions,
+        # Not of commands that evaluate several policies: they have one log.
+        calibration=getattr(options, "calibration", False),
     )
 
 

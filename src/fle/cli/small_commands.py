@@ -4,13 +4,14 @@ import argparse
 import dataclasses
 from pathlib import Path
 
-from fle.cli.commands import EVALUATE, FIT, INTERVAL, OPINIONS
+from fle.cli.commands import CALIBRATION, EVALUATE, FIT, INTERVAL, OPINIONS
 from fle.cli.evaluate_command import Truth, carry_out, true_returns
 from fle.cli.messages import WRONG_INPUT, Messages, Outcome, UsageError
 from fle.cli.parser import build_parser, resolve, subparsers_of
 from fle.cli.run_files import REPORT, Context, draw_report, read_context
 from fle.errors import nearest
 
+DEMO_FIT = (*FIT, *INTERVAL, *OPINIONS, *CALIBRATION)
 Parsers = dict[str, argparse.ArgumentParser]
 
 
@@ -57,7 +58,7 @@ def demo(options: argparse.Namespace, messages: Messages) -> Outcome:
         "gamma": example.gamma,
         "horizon": example.horizon,
         "out": options.out,
-        **{option.name: getattr(options, option.name) for option in (*FIT, *INTERVAL, *OPINIONS)},
+        **{option.name: getattr(options, option.name) for option in DEMO_FIT},
     }
     said = {name: value for name, value in given.items() if value is not None}
     told = resolve(EVALUATE, argparse.Namespace(**said))

@@ -22,6 +22,7 @@ from fle.data.readers.coding import label_codes
 from fle.data.readers.reading import unnamed
 from fle.errors import CoverageError, DataError, FLEError, SettingsError
 from fle.files import plain_json
+from fle.fitting.bellman import BellmanErrors
 from fle.fitting.encoding import Encoder, Fitted
 from fle.fitting.measurement import StageRecord
 from fle.fitting.problem import Problem, sum_of_discounts
@@ -36,6 +37,7 @@ from fle.notebook import Tabular, html_lines
 from fle.policies.answers import Coverage
 from fle.recipe import Resolved
 from fle.returns import ReturnDistribution
+from fle.returns.calibration import Calibration
 from fle.returns.intervals import Estimate, Intervals, Replicates
 from fle.returns.measures import Measure
 from fle.returns.opinions import SecondOpinions
@@ -47,6 +49,8 @@ DENSITY_CONTEXTS = 2_048
 # What float32 makes of a return at its limit, in units of the return scale.
 EDGE = 1e-5
 DENSITY_BLOCK = 256
+# Share of the discounted steps that logged episodes may lack and still be set beside an estimate.
+MOST_MISSING = 0.02
 FORMAT = 1
 PACKAGES = ("fle", "jax", "jaxlib", "numpy", "equinox", "optax", "safetensors")
 # What must be the same for a run to go on.
@@ -67,6 +71,8 @@ class Evaluation(Tabular):
     refits: fits to resampled episodes, where intervals were asked for.
     second_opinions: what other estimators say of the same return; None where they were left out.
     visits: how well the log covers where the policy goes; None for the one that logged it.
+    bellman: how far the fits are from their own targets; None where there are too few rows.
+    calibration: predictions of held-out episodes of the logging policy, where it was asked for.
     released: whether numbers are given whatever the verdict is.
     """
 
@@ -87,6 +93,8 @@ class Evaluation(Tabular):
     refits: Refits | None = None
     second_opinions: SecondOpinions | None = None
     visits: Visits | None = None
+    bellman: BellmanErrors | None = None
+    calibration: Calibration | None = None
     released: bool = False
 
     @cached_property
@@ -283,7 +291,8 @@ class Evaluation(Tabular):
         return self.returns.columns()
 
     def plot(self, kind: str = "density") -> Any:
-        """An Altair chart: "density", "cdf", "quantile", "joint", or "stages" of the fit.
+        """An Altair chart: "density", "cdf", "quantile", "joint", "stages" of the fit, or
+        "calibration", where it was asked for.
 
         What was logged is the grey line. Example: `result.plot("stages")`.
         """
@@ -292,7 +301,7 @@ class Evaluation(Tabular):
         return plot_evaluation(self, kind)
 
     def _repr_html_(self) -> str:
-        lines = [("verdict", self.verdict.level)]
+        lines: list[tuple[str, str]] = [("verdict", self.verdict.level)]
         lines += [("why", reason.words) for reason in self.verdict.reasons]
         lines += [("would change it", change) for change in self.verdict.changes]
         lines += [("problem", self.problem.in_words()), ("model", repr(self.model))]
@@ -508,6 +517,7 @@ class LoggedData:
         cut as the evaluated returns are; None where whole episodes are not known.
     complete: (episodes,), whether an episode's return is whole: it ended, or reached the horizon.
         The others lack what came after they were cut off.
+    missing: share of the discounted steps that they lack, on average over all episodes.
     observation_names, action_names: of the columns, where the data has any.
     action_labels: what the action codes are called, where the data says so.
     """
@@ -520,13 +530,41 @@ class LoggedData:
     observation_names: tuple[str, ...] = ()
     action_names: tuple[str, ...] = ()
     action_labels: tuple[str, ...] = ()
+    missing: float = 0.0
+
+    @property
+    def comparable(self) -> np.ndarray | None:
+        """The returns, where they are as long as the evaluated ones; else None."""
+        return None if self.missing > MOST_MISSING else self.returns
+
+    @property
+    def remark(self) -> str | None:
+        """What should be known about the logged returns, if anything."""
+        if self.returns is None or self.complete is None:
+            return "whole logged episodes are not known, so there are no observed returns to show"
+        cut = int(np.sum(~self.complete))
+        if cut == 0:
+            return None
+        words = f"{cut:,} of {len(self.returns):,} logged episodes were cut off before they ended"
+        if self.comparable is None:
+            return (
+                f"{words} and lack {self.missing:.0%} of the discounted steps: what they earned"
+                " cannot be set beside the estimate, and is not shown"
+            )
+        return f"{words}: their observed returns lack what would have come after the cut"
 
     @classmethod
     def of(cls, data: Dataset, gamma: float, horizon: int | None) -> Self:
         """What is kept of these data."""
-        returns, complete = None, None
+        returns, complete, missing = None, None, 0.0
         if data.episodes is not None and data.whole_episodes:
             returns, complete = data.observed_returns(gamma, horizon)
+            # Episodes of a subset are not numbered without gaps.
+            lengths = np.unique(data.episodes, return_counts=True)[1][~complete]
+            whole = sum_of_discounts(gamma, horizon)
+            lacking = [sum_of_discounts(gamma, int(n)) / whole for n in np.unique(lengths)]
+            places = np.unique(lengths, return_inverse=True)[1]
+            missing = float(np.sum(1 - np.array(lacking)[places])) / len(returns)
         return cls(
             len(data),
             data.number_of_episodes,
@@ -536,6 +574,7 @@ class LoggedData:
             data.observation_names,
             data.action_names,
             data.action_labels,
+            missing,
         )
 
 

@@ -13,6 +13,7 @@ from fle.data import Dataset
 from fle.data.passes import require_memory
 from fle.errors import CoverageError, FLEError, FLEWarning, SettingsError
 from fle.fitting.behaviour import LoggingPolicy, logging_policy
+from fle.fitting.bellman import bellman_errors
 from fle.fitting.checkpoints import Resume
 from fle.fitting.encoding import Encoder
 from fle.fitting.evaluation import Evaluation, LoggedData, Provenance, current_versions
@@ -78,6 +79,7 @@ class Plan(Tabular):
     occupancy: where the policy goes, as the log tells it; None where it is the log's own.
     interval: which intervals the evaluation gets; None where none were asked for, or can be.
     second_opinions: whether other estimators are asked too.
+    calibration: whether held-out episodes of the logging policy are predicted.
     notes, warnings: what was decided for the user, and what they should know.
     withheld: why no headline number can be given; None where it can.
     """
@@ -104,11 +106,17 @@ class Plan(Tabular):
     occupancy: Occupancy | None = None
     interval: Interval | None = None
     second_opinions: bool = True
+    calibration: bool = False
 
     @property
     def withheld(self) -> str | None:
         """Why no headline number can be given: the data hardly shows what the policy does."""
         return None if self.target.enough else self.target.in_words()
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether stages are trained, on some of their rows, and not solved at once on all."""
+        return isinstance(self.model.fitted_by(self.recipe), GradientObjective)
 
     @property
     def is_one_fit(self) -> bool:
@@ -208,10 +216,13 @@ class Plan(Tabular):
             provenance=self.provenance,
             refits=refits,
             visits=None if self.occupancy is None else Visits.of(self.data, self.occupancy),
+            bellman=bellman_errors(self, state.fits, self.is_trained),
             released=True,
         )
         if self.second_opinions:
             evaluation = with_second_opinions(self, evaluation)
+        if self.calibration:
+            evaluation = with_calibration(self, evaluation)
         return replace(evaluation, released=anyway)
 
     def _loop(self) -> Loop:
@@ -292,6 +303,7 @@ def plan(
     seed: int = 0,
     interval: Interval | Mapping[str, Any] | float | None = None,
     second_opinions: bool = True,
+    calibration: bool = False,
 ) -> Plan:
     """Resolve everything about an evaluation without training: what would be done, and why.
 
@@ -316,6 +328,8 @@ def plan(
         interval: the level of intervals, such as 0.9, or `Interval(0.9, replicates=10)`; None gives
             none. They come from fits to resampled episodes: ten take up to four evaluations.
         second_opinions: whether other estimators are asked too; see `docs/baselines.md`.
+        calibration: whether the logging policy's return is predicted for held-out episodes, by
+            another fit, to see whether such fits are calibrated; see `docs/verdict.md`.
 
     Example: `print(fle.plan(data, policy, gamma=0.99))`, then `.carry_out()`.
     """
@@ -331,10 +345,12 @@ def plan(
     decisions = _decide(used, question, target, spec, asked, notes + why)
     settings = decisions.as_plain() | {"action_draws": as_plain(action_draws)}
     settings |= {} if second_opinions else {"second_opinions": False}
+    settings |= {"calibration": True} if calibration else {}
     prints = data.fingerprint, target.fingerprint
     provenance = Provenance(*prints, int(seed), settings, current_versions())
     wanted = Interval.of(interval), bool(second_opinions)
     planned = _plan_of(decisions, target, LoggedData.of(data, gamma, horizon), provenance, *wanted)
+    planned = replace(planned, calibration=bool(calibration))
     for remark in planned.warnings[len(data.warnings) :]:
         warnings.warn(remark, FLEWarning, stacklevel=2)
     return planned
@@ -354,6 +370,7 @@ def evaluate(
     seed: int = 0,
     interval: Interval | Mapping[str, Any] | float | None = None,
     second_opinions: bool = True,
+    calibration: bool = False,
     anyway: bool = False,
     progress: Progress | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -367,7 +384,7 @@ def evaluate(
     (x', a' ~ policy).
 
     Args:
-        data, policy, ..., second_opinions: as of `fle.plan`, which this carries out.
+        data, policy, ..., calibration: as of `fle.plan`, which this carries out.
         anyway: give numbers although the data hardly covers the policy; else a `CoverageError`
             is raised.
         progress: told of every stage. Default: a bar on a terminal, nothing in a pipe.
@@ -392,6 +409,7 @@ def evaluate(
         seed=seed,
         interval=interval,
         second_opinions=second_opinions,
+        calibration=calibration,
     )
     return planned.carry_out(anyway=anyway, progress=progress, out=out, resume=resume)
 
@@ -412,6 +430,17 @@ def with_second_opinions(planned: Plan, evaluation: Evaluation) -> Evaluation:
         second_opinions=opinions,
         warnings=(*evaluation.warnings, *opinions.warnings),
     )
+
+
+def with_calibration(planned: Plan, evaluation: Evaluation) -> Evaluation:
+    """An evaluation beside predictions of held-out episodes, or why there can be none."""
+    from fle.trust.held_out import calibration_of
+
+    try:
+        found = calibration_of(planned)
+    except FLEError as refusal:
+        return replace(evaluation, notes=(*evaluation.notes, f"no calibration: {refusal}"))
+    return replace(evaluation, calibration=found)
 
 
 class Question(NamedTuple):
@@ -555,9 +584,9 @@ def _plan_of(
         stages = tuple(stage.with_all_rows() for stage in stages)
     inputs, shares, starts = _initial_inputs(data, target, encoder)
     visited = _occupancy(data, target, problem, recipe)
-    weights, why = data.weights, ()
-    if visited is not None and visited.worthwhile:
-        weights, why = visited.weights, (visited.in_words(),)
+    used = visited is not None and visited.worthwhile
+    weights = visited.weights if visited is not None and used else data.weights
+    why = (visited.in_words(),) if visited is not None and used else ()
     interval, provenance, remark = _possible_interval(interval, data, provenance)
     notes = (*notes, *why, *remark)
     return Plan(

@@ -10,6 +10,7 @@ import numpy as np
 
 from fle.errors import FLEError, ModelError
 from fle.files import read_json, write_atomically, write_json
+from fle.fitting.bellman import BellmanErrors
 from fle.fitting.checkpoints import (
     RECORD,
     Arrays,
@@ -35,6 +36,7 @@ from fle.models.law import Sizes
 from fle.models.specs import ModelSpec, family, names, spec_from_plain
 from fle.policies.answers import Coverage
 from fle.recipe import Recipe, Resolved
+from fle.returns.calibration import Calibration
 from fle.returns.opinions import COMPARED, SecondOpinions
 
 RUN = "run.json"
@@ -62,16 +64,19 @@ FORM: dict[str, Any] = {
         "observation_names": list[str],
         "action_names": list[str],
         "action_labels": list[str],
+        "missing": float,
     },
     "coverage": Coverage | None,
     "second_opinions": SecondOpinions | None,
     "visits": Visits | None,
+    "bellman": BellmanErrors | None,
+    "calibration": Calibration | None,
     "released": bool,
     # For other programs: it follows from the rest.
     "verdict": dict[str, Any] | None,
 }
 # What runs lack that were written before it was measured.
-LATER = {"visits": None, "released": True, "verdict": None}
+LATER = {"visits": None, "bellman": None, "calibration": None, "released": True, "verdict": None}
 # What `replicates.safetensors` says beside its arrays.
 REFITS = {"run": str, "level": float, "resampled": str, "replicates": int}
 # No hyperparameter that somebody would choose is larger: a stranger's may be, to fill the memory.
@@ -98,8 +103,8 @@ def read_result(directory: Path, model: ModelSpec | None) -> Evaluation:
     facts = read_json(path)
     require_format(facts, str(path))
     if isinstance(facts.get("logged"), dict):
-        # Runs that were written before actions could have labels.
-        facts["logged"].setdefault("action_labels", [])
+        # Runs that were written before.
+        facts["logged"] = {"action_labels": [], "missing": 0.0} | facts["logged"]
     facts = LATER | facts
     require_form(facts, FORM, str(path))
     arrays, header = _read_model(directory / MODEL)
@@ -199,6 +204,10 @@ def _facts(evaluation: Evaluation, run: str) -> dict[str, Any]:
         if evaluation.second_opinions is None
         else evaluation.second_opinions.as_plain(),
         "visits": None if evaluation.visits is None else evaluation.visits.as_plain(),
+        "bellman": None if evaluation.bellman is None else evaluation.bellman.as_plain(),
+        "calibration": None
+        if evaluation.calibration is None
+        else evaluation.calibration.as_plain(),
         "released": evaluation.released,
         "verdict": evaluation.verdict.as_plain(),
     }
@@ -242,6 +251,10 @@ def _evaluation(
         provenance=provenance,
         second_opinions=_second_opinions(facts["second_opinions"], facts["return_names"], source),
         visits=None if facts["visits"] is None else Visits.from_plain(facts["visits"]),
+        bellman=None if facts["bellman"] is None else BellmanErrors.from_plain(facts["bellman"]),
+        calibration=None
+        if facts["calibration"] is None
+        else Calibration.from_plain(facts["calibration"]),
         released=facts["released"],
     )
 

@@ -121,8 +121,8 @@ def gather(
     if data is not None:
         logged = LoggedData.of(data, evaluation.gamma, evaluation.horizon)
     earned = None
-    if logged.returns is not None:
-        earned = ReturnDistribution.from_samples(logged.returns, estimate.names)
+    if logged.comparable is not None:
+        earned = ReturnDistribution.from_samples(logged.comparable, estimate.names)
     _check_intervals(extras.intervals, estimate.names)
     intervals = _headline_intervals(estimate) | dict(extras.intervals)
     coordinates = coordinates_of(estimate, earned, true_returns, intervals)
@@ -145,7 +145,9 @@ def gather(
         verdict=evaluation.verdict,
         looked_at=tuple(looked_at(evaluation)),
         coordinates=coordinates,
-        behaviour_remark=_remark(logged),
+        behaviour_remark=None
+        if logged.remark is None
+        else f"{logged.remark[:1].upper()}{logged.remark[1:]}.",
         comparisons=() if true_returns is None else distances_to_truth(estimate, true_returns),
         truth_size=0 if true_returns is None else len(true_returns.samples),
         joints=joints_of(coordinates, estimate, earned) if several else (),
@@ -196,19 +198,6 @@ def _headline_intervals(estimate: ReturnDistribution) -> dict[tuple[str, str], I
         for name in estimate.names
         for text in HEADLINE
     }
-
-
-def _remark(logged: LoggedData) -> str | None:
-    """What should be said about the logged returns, if anything."""
-    if logged.returns is None or logged.complete is None:
-        return "Whole logged episodes are not known, so there are no observed returns to show."
-    cut = int(np.sum(~logged.complete))
-    if cut == 0:
-        return None
-    return (
-        f"{cut:,} of {len(logged.returns):,} logged episodes were cut off before they ended: their "
-        "observed returns lack what would have come after the cut."
-    )
 
 
 def coordinates_of(

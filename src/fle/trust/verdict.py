@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
+from fle.fitting.bellman import WORTH, BellmanErrors
 from fle.fitting.occupancy import LEAST_EFFECTIVE, MOST_BEYOND
 from fle.fitting.remarks import DRIFT, drift, unsettled
 from fle.policies.answers import (
@@ -19,8 +22,10 @@ from fle.policies.answers import (
     WARN_UNSEEN,
     Coverage,
 )
+from fle.returns.calibration import DENIED, Calibration
 from fle.returns.measures import RISK_LEVEL, measure
 from fle.returns.opinions import BLIND, FALSE_ALARM, WORTH_A_WORD, SecondOpinions
+from fle.trust.bounds import total_variation_bound, wasserstein_bound
 
 if TYPE_CHECKING:
     from fle.fitting import Evaluation
@@ -32,6 +37,8 @@ WRONG = 0.25
 # A standard error of this many is wrong by chance alone in one case of 80 (2.5 errors); one of
 # twice WRONG is wrong more often than not (half an error: 62%).
 CHANCE, MOST_CHANCE = WRONG / 2.5, 2 * WRONG
+# Standard errors of what residuals add to the mean: one false alarm in 370.
+BEYOND = 3.0
 # Headline measures, for which chance is judged.
 JUDGED = ("mean", f"cvar:{RISK_LEVEL:g}")
 
@@ -112,6 +119,8 @@ def verdict_of(evaluation: "Evaluation") -> Verdict:
         *_of_visits(evaluation),
         *_of_opinions(evaluation.second_opinions),
         *_of_chance(evaluation.second_opinions),
+        *_of_bellman(evaluation.bellman),
+        *_of_calibration(evaluation.calibration),
         *_of_drift(evaluation),
         *_of_warnings(evaluation),
     ]
@@ -141,6 +150,20 @@ def looked_at(evaluation: "Evaluation") -> list[tuple[str, str]]:
         ),
         ("a wrong model or fit", _opinions_in_words(opinions)),
     ]
+    measured, estimate = evaluation.bellman, error_estimate(evaluation)
+    if measured is not None and estimate is not None:
+        lines.append(
+            (
+                "fits that are not what they were fitted to",
+                f"on {measured.rows:,} {'held-out ' if measured.held_out else ''}rows their"
+                f" residuals would move the mean by {measured.bias:+.2f}, with a standard error of"
+                f" {measured.bias_error:.2f}; all their errors together, in the form of the paper's"
+                f" theorems, come to {estimate:.2g} (an estimate, often far too large; both in"
+                " standard deviations of the return)",
+            )
+        )
+    if evaluation.calibration is not None:
+        lines.append(("fits of this kind", evaluation.calibration.in_words()))
     if evaluation.horizon is None:
         lines.append(("a fit that has not settled", "settled" if settled else "it has not settled"))
     return [
@@ -282,6 +305,64 @@ def _chance(opinions: SecondOpinions | None) -> tuple[float, str]:
             if error is not None and spread > 0 and error / spread > worst:
                 worst, which = error / spread, asked
     return worst, which
+
+
+def _of_bellman(measured: BellmanErrors | None) -> Iterator[Reason]:
+    """Whether the fits are what they were fitted to, on rows they have not seen."""
+    if measured is None:
+        return
+    size = abs(measured.bias)
+    if size > WORTH_A_WORD["mean"] and size > BEYOND * measured.bias_error:
+        yield Reason(
+            "caution",
+            "Bellman residuals",
+            size,
+            WORTH_A_WORD["mean"],
+            f"on {measured.rows:,} rows, what the fits leave over where the policy goes would move"
+            f" the mean by {measured.bias:+.2f} standard deviations of the return"
+            f" ({size / max(measured.bias_error, 1e-12):.1f} standard errors; from"
+            f" {WORTH_A_WORD['mean']:g} on it matters)",
+        )
+    worst = measured.standing_out
+    if worst is not None:
+        which = f"stage {worst.stage}" + ("" if worst.step is None else f" (step {worst.step})")
+        yield Reason(
+            "caution",
+            "Bellman error",
+            worst.error,
+            WORTH,
+            f"{which} is {worst.distance:.2f} standard deviations away from its own targets (W1 on"
+            f" {measured.rows:,} rows; a right fit would read {worst.floor:.2f}): {worst.error:.2f}"
+            f" standard deviations of the return (up to {WORTH:g} is trusted)",
+        )
+
+
+def _of_calibration(found: Calibration | None) -> Iterator[Reason]:
+    """Whether fits of this kind predict episodes that they have not seen."""
+    if found is not None and found.denied:
+        yield Reason("caution", "calibration", found.chance, DENIED, found.in_words())
+
+
+def error_estimate(evaluation: "Evaluation") -> float | None:
+    """How far the return's law may be off in W1, in its standard deviations: an estimate.
+
+    The theorems' form, with the measured excess in place of the error ζ and rows / effective rows
+    in place of the coverage C: √C Σ_h γ^h ζ_h with a horizon (as Theorem 4.2), else
+    `wasserstein_bound`. It is no bound: pooled rows do not show errors that cancel among them, and
+    C is estimated. On known tasks such expressions were 5 to 50 times too large.
+
+    Example: `error_estimate(result)`.
+    """
+    measured, visits = evaluation.bellman, evaluation.visits
+    if measured is None:
+        return None
+    ratio = 1.0 if visits is None else max(1.0, visits.rows / max(visits.effective_rows, 1e-9))
+    zetas = np.array([one.error for one in measured.stages])
+    if evaluation.horizon is None:
+        stages = np.full(len(evaluation.records), zetas[-1])
+        return wasserstein_bound(stages, ratio, evaluation.gamma, 0.0)
+    before = evaluation.horizon - np.array([one.stage for one in measured.stages])
+    return total_variation_bound(measured.represents * evaluation.gamma**before * zetas, ratio)
 
 
 def _of_drift(evaluation: "Evaluation") -> Iterator[Reason]:
