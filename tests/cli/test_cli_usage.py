@@ -184,7 +184,7 @@ def test_other_endings(capsys, monkeypatch):
 
 
 def test_help_has_examples_and_exit_codes(capsys):
-    for command in ("check", "evaluate", "compare", "report", "demo", "completion"):
+    for command in ("check", "evaluate", "compare", "report", "demo", "bench", "completion"):
         answer = run(capsys, command, "--help")
         assert answer.code == 0
         assert f"  fle {command} " in answer.out.split("examples:")[1]

@@ -29,6 +29,8 @@ def folder(tmp_path_factory):
 def test_every_log_becomes_a_report(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     monkeypatch.setenv("FLE_COMPILATION_CACHE", "off")
+    # Other tests are about the process that a policy has for its own.
+    monkeypatch.setattr("fle.cli.inputs.POLICY_MEMORY", None)
     codes = [
         main([*words, *(QUICK if words[0] == "evaluate" else [])])
         for words in COMMANDS

@@ -81,6 +81,25 @@ def test_other_numbers_of_rows_compile_what_depends_on_them_alone(caplog):
     assert compiled == ["train_stage", "mean_loss"]
 
 
+def test_logs_of_one_size_compile_nothing_anew_whatever_follows_what():
+    def jumps(seed):
+        states = np.arange(200) % 5
+        generator = np.random.default_rng(seed)
+        return fle.Dataset(
+            observations=states,
+            actions=np.zeros(200, int),
+            rewards=generator.standard_normal(200),
+            next_observations=generator.integers(5, size=200),
+            terminations=np.zeros(200, bool),
+            truncations=np.zeros(200, bool),
+            initial_observations=np.arange(5),
+        )
+
+    problem = {"gamma": 0.9, "stages": 2, "recipe": {"trace": 0.0}}
+    assert traces(20, data=jumps(0), **problem) > 0
+    assert traces(20, data=jumps(1), **problem) == 0
+
+
 def small_fit(seed, **settings):
     training = fle.Recipe(steps=20, batch_size=50, weight_decay=0.0)
     data = cycle(200)

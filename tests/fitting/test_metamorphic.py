@@ -151,6 +151,31 @@ def test_order_and_names_of_columns_change_nothing(name, monkeypatch):
     check_same(found, expected)
 
 
+@quiet
+def test_an_offset_of_discounted_rewards_is_a_sum_of_offsets():
+    """Nothing ends, so a constant reward c is worth c / (1 - gamma), whatever its size.
+
+    An offset that is small beside the spread is left in, and few stages then begin elsewhere: the
+    offsets compared are all large.
+    """
+    gamma, found = 0.9, []
+    for scale, offset in ((1.0, 1e3), (1e-9, 1e6), (1e9, -1e6)):
+        data, policy = problem(reward=(scale, offset))
+        result = fle.evaluate(
+            data,
+            policy,
+            gamma=gamma,
+            stages=3,
+            model=SPECS["gmm"],
+            recipe=RECIPE,
+            anyway=True,
+        )
+        returns = result.returns.sample(4000, seed=0)[:, 0]
+        found.append(returns / scale - offset / (1 - gamma))
+    for other in found[1:]:
+        check_same(other, found[0])
+
+
 def discrete(codes, order, scale=1.0):
     """Three actions under other codes, and episodes in another order; the law of each is known."""
     generator = np.random.default_rng(0)

@@ -400,6 +400,35 @@ DEMO = Command(
         ("output", (MEMORY, JSON, CONFIG)),
     ),
 )
+BENCH = Command(
+    "bench",
+    "fle.cli.small_commands",
+    "the benchmark tasks beside other estimators; from a checkout of the project",
+    "fle bench [options]",
+    """\
+  fle bench
+  fle bench --full --models
+  fle bench --task inventory-steady --task taxi-good --seeds 3 --no-peers""",
+    (
+        (
+            "tasks",
+            (
+                Option("full", "all tasks that peers can be asked, three seeds", "switch"),
+                Option("task", "a task by name; repeatable", "list", metavar="TASK"),
+                Option("rows", "rows of every log", "value", whole(1), "N"),
+                Option("seeds", "logs of every task", "value", whole(1), "N"),
+            ),
+        ),
+        (
+            "run",
+            (
+                Option("models", "other models of ours too", "switch"),
+                Option("no_peers", "ours alone, and nothing to install", "switch"),
+                Option("jobs", "questions at a time", "value", whole(1), "N", default=2),
+            ),
+        ),
+    ),
+)
 COMPLETION = Command(
     "completion",
     "fle.cli.small_commands",
@@ -411,4 +440,4 @@ COMPLETION = Command(
   fle completion fish > ~/.config/fish/completions/fle.fish""",
     (("shell", (Option("shell", "bash, zsh or fish", "files", metavar="SHELL", required=True),)),),
 )
-COMMANDS = (CHECK, EVALUATE, COMPARE, GATE, REPORT, DEMO, COMPLETION)
+COMMANDS = (CHECK, EVALUATE, COMPARE, GATE, REPORT, DEMO, BENCH, COMPLETION)

@@ -1,7 +1,9 @@
-"""`fle report`, `fle demo` and `fle completion`."""
+"""`fle report`, `fle demo`, `fle bench` and `fle completion`."""
 
 import argparse
 import dataclasses
+import subprocess
+import sys
 from pathlib import Path
 
 from fle.cli.commands import CALIBRATION, EVALUATE, FIT, INTERVAL, OPINIONS
@@ -13,6 +15,8 @@ from fle.errors import nearest
 
 DEMO_FIT = (*FIT, *INTERVAL, *OPINIONS, *CALIBRATION)
 Parsers = dict[str, argparse.ArgumentParser]
+# The tasks and the peers' scripts are part of the project, and not of what is installed.
+BENCH_SCRIPT = Path("benchmarks") / "peers" / "bench.py"
 
 
 def report(options: argparse.Namespace, messages: Messages) -> Outcome:
@@ -64,6 +68,27 @@ def demo(options: argparse.Namespace, messages: Messages) -> Outcome:
     told = resolve(EVALUATE, argparse.Namespace(**said))
     outcome = carry_out(told, messages, Truth(example.name, example.truth))
     return dataclasses.replace(outcome, lines=(example.description, "", *outcome.lines))
+
+
+def bench(options: argparse.Namespace, messages: Messages) -> Outcome:
+    """Run the script of the checkout that fle is installed from."""
+    import fle
+
+    # Only of the source that runs already: a folder one stands in may be anybody's.
+    script = Path(fle.__file__).resolve().parents[2] / BENCH_SCRIPT
+    if not script.exists():
+        raise UsageError(
+            f"fle bench: expected {BENCH_SCRIPT} beside the source of fle, found none; it is not"
+            " part of the package, so install from a checkout: pip install --editable ."
+        )
+    told = [f"--jobs={options.jobs}"]
+    told += [f"--{name}={value}" for name in ("rows", "seeds") if (value := getattr(options, name))]
+    told += ["--task", *options.task] if options.task else []
+    for name in ("full", "models", "no_peers"):
+        told += [f"--{name.replace('_', '-')}"] if getattr(options, name) else []
+    command = [sys.executable, str(script), *told]
+    code = subprocess.run(command, check=False).returncode  # noqa: S603
+    return Outcome((), {}, code)
 
 
 def completion(options: argparse.Namespace, messages: Messages) -> Outcome:

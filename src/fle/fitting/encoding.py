@@ -25,7 +25,9 @@ MOST_ONE_HOT, MOST_CODES = 128, 2**24
 class Rows(NamedTuple):
     """All logged rows. Discrete observations and actions are indices, continuous ones vectors.
 
-    observations: of the n rows, then next observations that are not those of the row after.
+    observations: of the n rows, then next observations that are not those of the row after; of
+        codes, which take next to nothing, all of them: logs of one size have then one shape, and
+        share what is compiled.
     following: where the next observation of each row stands among them.
     next_actions: of each row, or once where all rows have the same candidates.
     """
@@ -149,7 +151,10 @@ class Encoder:
 
     def rows(self, data: Dataset, table: ActionTable, trail: Trail) -> Rows:
         """All rows of the data with the target policy's next actions."""
-        apart = np.flatnonzero(~shows_next(data.observations, data.next_observations))
+        if data.observations.ndim == 1:
+            apart = np.arange(len(data))
+        else:
+            apart = np.flatnonzero(~shows_next(data.observations, data.next_observations))
         following = np.arange(1, len(data) + 1, dtype=np.int32)
         following[apart] = len(data) + np.arange(len(apart))
         others = gather(data.next_observations, apart)

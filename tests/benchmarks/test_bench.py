@@ -1,0 +1,101 @@
+"""The bench: what peers are handed, and the page that is made of their answers."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+from peers.bench import judged, parsed, questions
+from peers.bench_page import estimators, write_page
+from peers.questions import PeerLog, Question, is_discrete, padded, task_of
+
+
+def test_a_horizon_ends_what_peers_are_handed():
+    question = Question("inventory-careful", seed=0, rows=600)
+    task = task_of(question)
+    log = PeerLog.of(task, question)
+    assert len(log.rewards) == 600
+    assert log.observations.shape == (600, 2)
+    last = log.positions == task.source.horizon - 1
+    assert last.any()
+    assert log.terminals[last].all()
+    # A log's last episode may be cut anywhere; nothing else is.
+    assert not log.timeouts[:-1].any()
+    assert np.array_equal(log.plain(log.observations), log.observations[:, :1])
+
+
+def test_a_mixed_policy_lies_between_the_tasks_own_and_a_uniform_one():
+    own, mixed = (task_of(Question("inventory-steady", 0, 10, share)) for share in (0.0, 0.5))
+    at = np.array([[0.0], [5.0], [12.0]])
+    expected = 0.5 * own.source.policy.probabilities(at) + 0.5 / 7
+    assert np.allclose(mixed.source.policy.probabilities(at), expected)
+    assert is_discrete(mixed)
+    assert mixed.name != own.name
+
+
+def test_padding_leaves_returns_and_weights_as_they_are():
+    question = Question("cliff_walking-slippery", seed=0, rows=400)
+    log = PeerLog.of(task_of(question), question)
+    ratio = np.random.default_rng(0).uniform(0.5, 2, len(log.rewards))
+    longest, filled = padded(log, {"reward": (log.rewards, 0.0), "ratio": (ratio, 1.0)})
+    first = np.flatnonzero(log.positions == 0)
+    sums = np.add.reduceat(log.rewards, first)
+    assert np.allclose(filled["reward"].reshape(-1, longest).sum(axis=1), sums)
+    products = np.multiply.reduceat(ratio, first)
+    assert np.allclose(filled["ratio"].reshape(-1, longest).prod(axis=1), products)
+
+
+def test_questions_go_by_seed_and_ranked_tasks_have_several_policies():
+    asked = questions(parsed(["--task", "inventory-steady", "--seeds", "2", "--rows", "50"]))
+    assert [question.seed for question in asked] == [0] * 4 + [1] * 4
+    assert sorted({question.mixed for question in asked}) == [0.0, 0.25, 0.5, 1.0]
+    assert len({question.name for question in asked}) == 8
+
+
+@pytest.fixture
+def lines(tmp_path, monkeypatch):
+    """Three policies of one log, of which one estimator has the right law and one a wrong mean."""
+    truth = np.random.default_rng(0).standard_normal((2000, 1))
+    monkeypatch.setattr("peers.bench.true_returns", lambda task, folder: truth + shift)
+    found = []
+    for mixed, shift in ((0.0, 2.0), (0.25, 1.0), (0.5, 0.0)):
+        right = {"atoms": (truth[:, 0] + shift).tolist(), "weights": [1] * 2000}
+        answers = {
+            "FLE": {**right, "seconds": 2.0, "memory": 1e9},
+            "a peer": {"mean": -shift, "seconds": 1.0},
+            "another": {"none": "no propensities"},
+        }
+        found += judged(Question("inventory-steady", 0, 100, mixed), answers, tmp_path)
+    return found
+
+
+def test_answers_are_held_against_the_truth(lines):
+    ours, peer, another = lines[:3]
+    assert ours["w1"] < 0.05
+    assert abs(ours["mean"]) < 1e-9
+    assert abs(ours["cvar"]) < 0.1
+    # -2 where 2 is right, in standard deviations.
+    assert peer["mean"] == pytest.approx(-4, rel=0.05)
+    assert "w1" not in peer
+    assert another["none"] == "no propensities"
+
+
+def test_the_page_ranks_policies_and_names_losses(lines, tmp_path):
+    facts = {"commit": "0" * 40, "machine": {"cores": 2, "cpu": "x"}}
+    assert estimators(lines) == ["FLE", "a peer", "another"]
+    write_page(tmp_path / "bench.md", lines, facts)
+    text = (tmp_path / "bench.md").read_text()
+    assert "| FLE | 1 of 1 |" in text
+    assert "none: no propensities" in text
+    # It takes the worst of three for the best.
+    assert "| a peer | -1.00 | 2.0" in text
+    assert "| FLE | 1.00 | 0.000 |" in text
+    assert "Nowhere by more than 0.02." in text
+    swapped = [
+        {**x, "estimator": {"FLE": "b", "a peer": "FLE"}.get(x["estimator"], "c")} for x in lines
+    ]
+    write_page(tmp_path / "bench.md", swapped, facts)
+    assert "| inventory-steady (0) | mean | 4.0" in (tmp_path / "bench.md").read_text()
