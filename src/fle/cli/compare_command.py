@@ -193,7 +193,7 @@ def _lines(
             f"note: {comparison.caution()}",
         ]
     for name, refused in comparison.refused.items():
-        lines.append(f"no estimate for {name}: {refused.withheld}")
+        lines.append(f"no estimate for {name}: {one_line(str(refused.withheld))}")
     if comparison.refused:
         lines.append("log data closer to it, or see the extrapolation with --anyway")
     return lines

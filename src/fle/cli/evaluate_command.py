@@ -114,7 +114,7 @@ def _shown(
     if evaluation.second_opinions is not None:
         lines += [*opinions_table(evaluation), ""]
     if evaluation.calibration is not None:
-        lines.append(f"calibration: {evaluation.calibration.in_words()}")
+        lines.append(f"calibration: {one_line(evaluation.calibration.in_words())}")
     if evaluation.logged.remark is not None:
         lines.append(f"logged: {evaluation.logged.remark}")
     if evaluation.intervals is not None:
