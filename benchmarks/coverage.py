@@ -296,15 +296,16 @@ def fitted(task: str, model: str, dial: float, episodes: int, seed: int) -> dict
 # state and action, drawn anew. It takes a fiftieth of the time, so that many logs can be judged.
 
 
-def played_from_rows(problem: Problem, log: dict, rows: np.ndarray, blind: bool, generator):
-    """Returns of SIMULATED episodes made of these rows; `blind` looks at the action alone."""
+def played_from_rows(problem: Problem, log: dict, counts: np.ndarray, blind: bool, generator):
+    """Returns of SIMULATED episodes, of logged ones that count so often; `blind`: to states."""
+    rows = np.repeat(np.arange(len(log["episodes"])), counts[log["episodes"]])
 
     def code(states, actions):
         return np.asarray(actions) if blind else 2 * np.asarray(states) + actions
 
     codes = code(log["observations"][rows], log["actions"][rows])
     order, codes = rows[np.argsort(codes, kind="stable")], np.sort(codes)
-    states = generator.choice(log["initial_observations"], SIMULATED)
+    states = generator.choice(np.repeat(log["initial_observations"], counts), SIMULATED)
     returns, running = np.zeros(SIMULATED), np.arange(SIMULATED)
     for _ in range(problem.horizon):
         asked = code(states, problem.act(states, 0.0, generator))
@@ -332,7 +333,7 @@ def judged(task: str, model: str, dial: float, episodes: int, seed: int) -> dict
         )
         opinions = second_opinions_of(plan).opinions
         mean = fitted_q_evaluation(plan, replicates=0, seed=0)
-    returns = played_from_rows(problem, log, np.arange(len(data)), blind, generator)
+    returns = played_from_rows(problem, log, np.ones(episodes, int), blind, generator)
     drawn = Estimate("rows", data.reward_names, sample_atoms(returns[:, None]), float(SIMULATED))
     law = fle.ReturnDistribution.from_samples(returns[:, None], data.reward_names)
     verdict = verdict_of(
@@ -350,9 +351,8 @@ def judged(task: str, model: str, dial: float, episodes: int, seed: int) -> dict
     )
     found, again = measured(returns), []
     for _ in range(REPLICATES):
-        chosen = np.bincount(generator.integers(episodes, size=episodes), minlength=episodes)
-        rows = np.repeat(np.arange(len(data)), chosen[log["episodes"]])
-        again.append(measured(played_from_rows(problem, log, rows, blind, generator)))
+        counts = np.bincount(generator.integers(episodes, size=episodes), minlength=episodes)
+        again.append(measured(played_from_rows(problem, log, counts, blind, generator)))
     ends = {
         asked: cheap_bootstrap(found[asked], [one[asked] for one in again], LEVEL).ends
         for asked in MEASURES

@@ -226,6 +226,7 @@ SCENES = {
     "docs/report.md": (data_and_policy,),
     "docs/runs.md": (two_evaluations,),
     "docs/tutorial.md": (messy_logs,),
+    "docs/verdict.md": (data_and_policy,),
 }
 # What must hold after the block under a heading.
 CHECKS = {

@@ -104,7 +104,7 @@ def test_the_floor_is_that_of_a_right_fit():
     for _ in range(60):
         places = generator.normal(size=(200, 1))
         draws = [places + generator.standard_normal((200, 1)) for _ in range(2)]
-        measured = Measured(np.arange(200), *draws)
+        measured = Measured(np.arange(200), *draws, draws[1] - draws[0])
         found = _stage_error(1, None, measured, np.ones(1), generator)
         beyond += found.errors > 2.33
     assert beyond <= 6
@@ -114,7 +114,7 @@ def test_a_fit_that_is_off_stands_out():
     """Moved by half a standard deviation: W1 is 0.5 / √1.25 in those of the targets' law."""
     generator = np.random.default_rng(0)
     drawn, targets = generator.standard_normal((2, 4_000, 1))
-    measured = Measured(np.arange(4_000), drawn, targets + 0.5)
+    measured = Measured(np.arange(4_000), drawn, targets + 0.5, targets + 0.5 - drawn)
     found = _stage_error(3, 7, measured, np.ones(1), generator)
     assert found.distance == pytest.approx(0.5, abs=0.07)
     errors = BellmanErrors((found,), 4_000, True, 1.0, 0.0, 0.1)

@@ -12,6 +12,8 @@ from fle.errors import CoverageError
 from fle.fitting.visits import StepRows, Visits
 from fle.policies.answers import Coverage
 from fle.returns.opinions import Figure, Opinion, SecondOpinions
+from fle.returns.requirements import Requirement
+from fle.trust.gate import Gate
 from fle.trust.verdict import CHANCE, MOST_CHANCE, WRONG, verdict_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::fle.FLEWarning")
@@ -198,14 +200,17 @@ def test_a_saved_run_keeps_its_verdict(withheld, tmp_path):
     assert np.isfinite(again.returns.mean())
 
 
-def test_a_comparison_and_a_gate_withhold_it_too(data):
+def test_a_comparison_refuses_it(data):
     found = fle.compare(data, {"new": onward, "old": fle.load_policy("behaviour")}, **ASKED)
     assert list(found.evaluations) == ["old"]
     assert "do not use" in found.refused["new"].withheld
     assert "no estimate for new: do not use" in repr(found)
     assert found.columns()["verdict"][0] == "caution"
-    asked = {name: value for name, value in ASKED.items() if name != "second_opinions"}
-    gate = fle.gate(data, onward, require="mean >= 0", replicates=2, **asked)
+
+
+def test_a_gate_on_it_is_undecided(withheld, data):
+    plan = SimpleNamespace(data=data, withheld=None, interval=0.9, carry_out=lambda: withheld)
+    gate = Gate.of(lambda _: plan, onward, None, [Requirement.of("mean >= 0")], 0.95)
     assert gate.answer == "undecided"
     assert "do not use" in gate.decisions[0].why
     assert gate.as_plain()["verdict"]["level"] == "do not use"

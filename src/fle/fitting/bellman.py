@@ -17,6 +17,8 @@ from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness, draw_block
 
 # Stages that are measured, evenly spaced where there are more; swaps that make the floor.
 MOST_MEASURED, SWAPS = 20, 40
+# Draws at a row, over all stages: their average has less noise than one.
+MOST_DRAWS = 16
 # Fewer rows tell nothing of a law.
 LEAST_ROWS = 20
 # Chance of naming a stage where all are right, and the least excess that is worth a word, in
@@ -98,11 +100,15 @@ class BellmanErrors:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """Rows of one stage: what the fit says and what it was fitted to, (n, d) each."""
+    """Rows of one stage: a draw of the fit and one of its target, (n, d) each.
+
+    residuals: target minus fit, (n, d), on average over as many draws as could be afforded.
+    """
 
     index: np.ndarray
     fitted: np.ndarray
     targets: np.ndarray
+    residuals: np.ndarray
 
 
 def bellman_errors(plan: Any, fits: tuple[Fitted, ...], held_out: bool) -> BellmanErrors | None:
@@ -124,7 +130,8 @@ def bellman_errors(plan: Any, fits: tuple[Fitted, ...], held_out: bool) -> Bellm
         stage = plan.stages[-1 if discounted else number]
         previous = fits[-1] if discounted else (fits[number - 1] if number else None)
         rows = stage.held_out if held_out else stage.rows
-        found = _measured(plan, fits[-1] if discounted else fits[number], previous, rows, generator)
+        fitted, draws = fits[-1 if discounted else number], max(1, MOST_DRAWS // len(chosen))
+        found = _measured(plan, fitted, previous, rows, draws, generator)
         if len(found.index) < LEAST_ROWS:
             return None
         name = len(plan.stages) if discounted else number + 1
@@ -158,23 +165,28 @@ def _measured(
     fitted: Fitted,
     previous: Fitted | None,
     rows: np.ndarray,
+    draws: int,
     generator: np.random.Generator,
 ) -> Measured:
-    """One draw of the fit, and one of its one-step target, at each of some rows."""
+    """Draws of the fit, and of its one-step target, at each of some rows."""
     data, encoder, table = plan.data, plan.encoder, plan.target.following
     index = np.sort(generator.permutation(rows)[:SAMPLE_BLOCK])
-    drawn = draw_block(
-        fitted, encoder.inputs(data.observations[index], data.actions[index]), generator
-    )
-    targets = (data.rewards[index] - encoder.reward_centre) / encoder.reward_unit
-    if previous is not None:
-        chances = np.cumsum(table.probabilities[index], axis=1)
+    here = encoder.inputs(data.observations[index], data.actions[index])
+    rewards = (data.rewards[index] - encoder.reward_centre) / encoder.reward_unit
+    discounts = (plan.problem.gamma * ~data.terminations[index])[:, None]
+    chances = np.cumsum(table.probabilities[index], axis=1)
+
+    def target() -> np.ndarray:
+        if previous is None:
+            return rewards
         levels = generator.random((len(index), 1)) * chances[:, -1:]
         picks = np.minimum((chances <= levels).sum(axis=1), chances.shape[1] - 1)
         after = encoder.inputs(data.next_observations[index], table.actions[index, picks])
-        discount = plan.problem.gamma * ~data.terminations[index]
-        targets = targets + discount[:, None] * draw_block(previous, after, generator)
-    return Measured(index, drawn, targets)
+        return rewards + discounts * draw_block(previous, after, generator)
+
+    pairs = [(draw_block(fitted, here, generator), target()) for _ in range(draws)]
+    residuals = np.mean([targets - drawn for drawn, targets in pairs], axis=0)
+    return Measured(index, *pairs[0], residuals)
 
 
 def _stage_error(
@@ -223,7 +235,7 @@ def _residuals(data: Dataset, found: Measured, visited: np.ndarray, weight: np.n
     if not chances.sum() > 0:
         chances = np.ones(len(chances))
     chances = chances / chances.sum()
-    residuals = (found.targets - found.fitted) * weight
+    residuals = found.residuals * weight
     bias = chances @ residuals
     owners = found.index if data.episodes is None else data.episodes[found.index]
     return _Part(bias, owners, chances[:, None] * (residuals - bias))
