@@ -122,6 +122,8 @@ def planned(text: str, data: Dataset, options: argparse.Namespace) -> "Plan":
         second_opinions=not options.no_second_opinions,
         # A gate has no such option: what decides is never a first look.
         quick=getattr(options, "quick", False),
+        # Not of commands that evaluate several policies: they have one log.
+        calibration=getattr(options, "calibration", False),
     )
 
 

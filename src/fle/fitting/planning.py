@@ -13,6 +13,7 @@ from fle.data import Dataset
 from fle.data.passes import require_memory
 from fle.errors import CoverageError, FLEError, FLEWarning, SettingsError
 from fle.fitting.behaviour import LoggingPolicy, logging_policy
+from fle.fitting.bellman import bellman_errors
 from fle.fitting.checkpoints import Resume
 from fle.fitting.compiled import keep_compiled
 from fle.fitting.encoding import Encoder
@@ -25,7 +26,7 @@ from fle.fitting.following import (
     normal_coupling,
 )
 from fle.fitting.loop import Finished, Keeper, Loop, NothingKept
-from fle.fitting.occupancy import occupancy
+from fle.fitting.occupancy import Occupancy, occupancy
 from fle.fitting.problem import (
     Problem,
     RowUse,
@@ -46,6 +47,7 @@ from fle.fitting.replicates import NoRefitKept, RefitKeeper, Resampling, replica
 from fle.fitting.runs import begin_run
 from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness
 from fle.fitting.supports import return_limits
+from fle.fitting.visits import Visits
 from fle.models.objectives import GradientObjective
 from fle.models.specs import ModelSpec, as_plain, family
 from fle.models.support import lattice_of
@@ -86,8 +88,10 @@ class Plan(Tabular):
     model, recipe: what is fitted, and how, with every setting chosen.
     stages: the rows and discount of each fit. data: the rows that are used.
     logging: the policy that logged the data, where the plan had a use for it.
+    occupancy: where the policy goes, as the log tells it; None where it is the log's own.
     interval: which intervals the evaluation gets; None where none were asked for, or can be.
     second_opinions: whether other estimators are asked too.
+    calibration: whether held-out episodes of the logging policy are predicted.
     notes, warnings: what was decided for the user, and what they should know.
     withheld: why no headline number can be given; None where it can.
     """
@@ -111,13 +115,20 @@ class Plan(Tabular):
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
     logging: LoggingPolicy | None = None
+    occupancy: Occupancy | None = None
     interval: Interval | None = None
     second_opinions: bool = True
+    calibration: bool = False
 
     @property
     def withheld(self) -> str | None:
         """Why no headline number can be given: the data hardly shows what the policy does."""
         return None if self.target.enough else self.target.in_words()
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether stages are trained, on some of their rows, and not solved at once on all."""
+        return isinstance(self.model.fitted_by(self.recipe), GradientObjective)
 
     @property
     def is_one_fit(self) -> bool:
@@ -159,7 +170,7 @@ class Plan(Tabular):
         self.cost.require_memory()
         if out is None:
             keeper: Keeper = Finished(known) if known else NothingKept()
-            return self._fitted(keeper, NoRefitKept(), progress, known)
+            return self._fitted(keeper, NoRefitKept(), progress, known, anyway)
         with begin_run(out, self.provenance, self.model, resume) as run:
             if run.finished:
                 found = run.result(self.model)
@@ -167,12 +178,12 @@ class Plan(Tabular):
                 for remark in found.warnings:
                     if remark not in self.warnings:
                         warnings.warn(remark, FLEWarning, stacklevel=2)
-                return found
+                return found.anyway() if anyway else found
             for remark in run.remarks:
                 warnings.warn(remark, FLEWarning, stacklevel=2)
             planned = replace(self, warnings=(*self.warnings, *run.remarks))
             keeper = Finished(known) if known else run.checkpoints
-            evaluation = planned._fitted(keeper, run.checkpoints, progress, known)
+            evaluation = planned._fitted(keeper, run.checkpoints, progress, known, anyway)
             run.finish(evaluation)
         return evaluation
 
@@ -182,20 +193,9 @@ class Plan(Tabular):
         refit_keeper: RefitKeeper,
         progress: Progress | None,
         known: Evaluation | None,
+        anyway: bool,
     ) -> Evaluation:
-        loop = Loop(
-            spec=self.model,
-            recipe=self.recipe,
-            encoder=self.encoder,
-            rows=self.encoder.rows(self.data, self.following, self.trail),
-            trail=self.trail,
-            weights=self.weights,
-            stages=self.stages,
-            probe=self.probe,
-            kept=self.problem.kept,
-            finite=self.problem.horizon is not None,
-            seed=self.provenance.seed,
-        )
+        loop = self._loop()
         progress = progress or default_progress()
         state = loop.run(keeper, progress)
         refits = None
@@ -227,8 +227,30 @@ class Plan(Tabular):
             coverage=self.target.coverage,
             provenance=self.provenance,
             refits=refits,
+            visits=None if self.occupancy is None else Visits.of(self.data, self.occupancy),
+            bellman=bellman_errors(self, state.fits, self.is_trained),
+            released=True,
         )
-        return with_second_opinions(self, evaluation) if self.second_opinions else evaluation
+        if self.second_opinions:
+            evaluation = with_second_opinions(self, evaluation)
+        if self.calibration:
+            evaluation = with_calibration(self, evaluation)
+        return replace(evaluation, released=anyway)
+
+    def _loop(self) -> Loop:
+        return Loop(
+            spec=self.model,
+            recipe=self.recipe,
+            encoder=self.encoder,
+            rows=self.encoder.rows(self.data, self.following, self.trail),
+            trail=self.trail,
+            weights=self.weights,
+            stages=self.stages,
+            probe=self.probe,
+            kept=self.problem.kept,
+            finite=self.problem.horizon is not None,
+            seed=self.provenance.seed,
+        )
 
     def as_plain(self) -> dict[str, Any]:
         """The plan for machines: all that is decided, without the arrays."""
@@ -294,6 +316,7 @@ def plan(
     interval: Interval | Mapping[str, Any] | float | None = None,
     second_opinions: bool = True,
     quick: bool = False,
+    calibration: bool = False,
 ) -> Plan:
     """Resolve everything about an evaluation without training: what would be done, and why.
 
@@ -320,6 +343,8 @@ def plan(
         second_opinions: whether other estimators are asked too; see `docs/baselines.md`.
         quick: a first look, within half a minute: fewer stages and steps, no intervals and no
             second opinions. It is marked as such wherever it is shown.
+        calibration: whether the logging policy's return is predicted for held-out episodes, by
+            another fit, to see whether such fits are calibrated; see `docs/verdict.md`.
 
     Example: `print(fle.plan(data, policy, gamma=0.99))`, then `.carry_out()`.
     """
@@ -340,10 +365,12 @@ def plan(
         settings = decisions.as_plain() | {"action_draws": as_plain(action_draws)}
         settings |= {} if second_opinions or quick else {"second_opinions": False}
         settings |= {"quick": True} if quick else {}
+        settings |= {"calibration": True} if calibration else {}
         prints = data.fingerprint, target.fingerprint
         provenance = Provenance(*prints, int(seed), settings, current_versions())
         logged = LoggedData.of(data, gamma, horizon)
         planned = _plan_of(decisions, target, logged, provenance, *wanted)
+        planned = replace(planned, calibration=bool(calibration))
     for remark in planned.warnings[len(data.warnings) :]:
         warnings.warn(remark, FLEWarning, stacklevel=2)
     return planned
@@ -364,6 +391,7 @@ def evaluate(
     interval: Interval | Mapping[str, Any] | float | None = None,
     second_opinions: bool = True,
     quick: bool = False,
+    calibration: bool = False,
     anyway: bool = False,
     progress: Progress | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -377,7 +405,7 @@ def evaluate(
     (x', a' ~ policy).
 
     Args:
-        data, policy, ..., quick: as of `fle.plan`, which this carries out.
+        data, policy, ..., calibration: as of `fle.plan`, which this carries out.
         anyway: give numbers although the data hardly covers the policy; else a `CoverageError`
             is raised.
         progress: told of every stage. Default: a bar on a terminal, nothing in a pipe.
@@ -403,6 +431,7 @@ def evaluate(
         interval=interval,
         second_opinions=second_opinions,
         quick=quick,
+        calibration=calibration,
     )
     return planned.carry_out(anyway=anyway, progress=progress, out=out, resume=resume)
 
@@ -424,6 +453,17 @@ def with_second_opinions(planned: Plan, evaluation: Evaluation) -> Evaluation:
         second_opinions=opinions,
         warnings=(*evaluation.warnings, *opinions.warnings),
     )
+
+
+def with_calibration(planned: Plan, evaluation: Evaluation) -> Evaluation:
+    """An evaluation beside predictions of held-out episodes, or why there can be none."""
+    from fle.trust.held_out import calibration_of
+
+    try:
+        found = calibration_of(planned)
+    except FLEError as refusal:
+        return replace(evaluation, notes=(*evaluation.notes, f"no calibration: {refusal}"))
+    return replace(evaluation, calibration=found)
 
 
 class Question(NamedTuple):
@@ -552,15 +592,14 @@ def _coupled(
     return table, discrete_coupling(data, table.probabilities, after), logging
 
 
-def _row_weights(
+def _occupancy(
     data: Dataset, target: TabulatedPolicy, problem: Problem, recipe: Resolved
-) -> tuple[np.ndarray | None, tuple[str, ...]]:
-    """Of the rows in every fit: by where the policy goes, if that can be told and is of use."""
+) -> Occupancy | None:
+    """Where the policy goes, if that can be told and is of use."""
     one_step = problem.horizon == 1
     if not recipe.occupancy or one_step or target.coverage is None or problem.rows == "split":
-        return data.weights, ()
-    found = occupancy(data, target, gamma=problem.gamma, horizon=problem.horizon)
-    return (found.weights, (found.in_words(),)) if found.worthwhile else (data.weights, ())
+        return None
+    return occupancy(data, target, gamma=problem.gamma, horizon=problem.horizon)
 
 
 def _plan_of(
@@ -579,7 +618,10 @@ def _plan_of(
         # What is solved at once has nothing to choose by rows that it does not see.
         stages = tuple(stage.with_all_rows() for stage in stages)
     inputs, shares, starts = _initial_inputs(data, target, encoder)
-    weights, why = _row_weights(data, target, problem, recipe)
+    visited = _occupancy(data, target, problem, recipe)
+    used = visited is not None and visited.worthwhile
+    weights = visited.weights if visited is not None and used else data.weights
+    why = (visited.in_words(),) if visited is not None and used else ()
     interval, provenance, remark = _possible_interval(interval, data, provenance)
     notes = (*notes, *why, *remark)
     looked = (FIRST_LOOK,) if provenance.settings.get("quick") else ()
@@ -603,6 +645,7 @@ def _plan_of(
         notes=notes,
         warnings=(*data.warnings, *looked, *target.remarks, *remarks),
         logging=logging,
+        occupancy=visited,
         interval=interval,
         second_opinions=second_opinions,
     )
