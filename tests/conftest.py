@@ -36,6 +36,9 @@ if OWN_FOLDER is not None:
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
+# Tests leave no compiled code in the user's cache.
+os.environ.setdefault("FLE_COMPILATION_CACHE", "off")
+
 MARK = "second_opinions"
 
 

@@ -13,6 +13,7 @@ ROOT = Path(fle.__file__).parent
 # What each part of the package may import from the others.
 ALLOWED = {
     "errors": set(),
+    "screen": set(),
     "notebook": {"errors"},
     "files": {"errors"},
     "manifests": {"errors", "files"},
@@ -25,6 +26,7 @@ ALLOWED = {
     "examples": {"errors"},
     "fitting": {
         "errors",
+        "screen",
         "files",
         "notebook",
         "manifests",
@@ -172,3 +174,24 @@ def test_import_is_light():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
     )
     assert answer.stdout.split() == []
+
+
+def test_the_first_line_and_the_help_wait_for_nothing_heavy():
+    """So `fle --help` takes hardly longer than Python itself, and a command says at once that it
+    was understood."""
+    code = (
+        "import sys; from fle.cli import main; main(['--help']);"
+        "print(*[name for name in ('numpy', 'scipy', 'jax') if name in sys.modules])"
+    )
+    answer = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert "evaluate" in answer.stdout
+    assert answer.stdout.splitlines()[-1] == ""
+
+
+def test_the_help_lists_the_commands_that_there_are():
+    from fle.cli.commands import COMMANDS
+    from fle.cli.front import SUMMARIES
+
+    assert list(SUMMARIES) == [command.name for command in COMMANDS]

@@ -1,7 +1,9 @@
 """Errors and warnings; each says what was expected, what was given, and how to go on."""
 
 import difflib
+import re
 from collections.abc import Iterable
+from importlib import metadata
 
 
 class FLEError(ValueError):
@@ -40,3 +42,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown name: the one that was probably meant."""
     close = difflib.get_close_matches(name, list(known), 1, cutoff=0.5)
     return f"; did you mean {close[0]}?" if close else ""
+
+
+def install(extra: str) -> str:
+    """The command that brings the packages of an extra, wherever fle itself was installed from."""
+    try:
+        needed = metadata.requires("fle") or []
+    except metadata.PackageNotFoundError:
+        needed = []
+    own = [line for line in needed if re.search(rf"extra == ['\"]{extra}['\"]", line)]
+    names = [re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in own]
+    return f"pip install {' '.join(names)}" if names else f"pip install 'fle[{extra}]'"

@@ -5,12 +5,13 @@ import json
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from fle.errors import FLEError
+from fle.errors import FLEError, install
 
 if sys.platform == "win32":
     import msvcrt
@@ -47,6 +48,26 @@ def written_whole(path: Path, size: int) -> Iterator[IO[bytes]]:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def fetched(url: str) -> Iterator[Path]:
+    """A copy of a folder of another file system, as pyarrow knows them, gone afterwards.
+
+    Example: `with fetched("s3://bucket/run") as folder: ...`
+    """
+    try:
+        from pyarrow import ArrowException, fs
+    except ImportError as error:
+        raise FLEError(f"{url}: other file systems need pyarrow: {install('files')}") from error
+    with tempfile.TemporaryDirectory(prefix="fle-") as folder:
+        try:
+            system, path = fs.FileSystem.from_uri(url)
+            fs.copy_files(path, folder, source_filesystem=system)
+        except (ArrowException, OSError, ValueError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise FLEError(f"{url}: cannot be read ({reason}); check the address") from error
+        yield Path(folder)
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -7,7 +7,7 @@ import pytest
 from cli_runs import QUICK, log, run, write
 
 from fle.cli.commands import CHECK, COMMANDS, COMPARE, CONFIG, GATE
-from fle.cli.messages import UsageError
+from fle.cli.front import UsageError
 from fle.cli.parser import as_toml, as_words, parse, read_config, resolve
 
 CONFIGURED = [command for command in COMMANDS if CONFIG in command.options]

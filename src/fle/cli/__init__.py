@@ -1,5 +1,5 @@
 """The command line: a thin layer that reads files, calls the rest of the package, and prints."""
 
-from fle.cli.entry import main
+from fle.cli.front import main
 
 __all__ = ["main"]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fle.cli.commands import CHECK, COLUMNS
+from fle.cli.front import UsageError
 from fle.cli.inputs import inspect_data, named_policy
 from fle.cli.messages import (
     DONE,
@@ -15,7 +16,6 @@ from fle.cli.messages import (
     WRONG_INPUT,
     Messages,
     Outcome,
-    UsageError,
     in_options,
     one_line,
     say,

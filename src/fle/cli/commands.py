@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from fle import models
+from fle.cli.front import SUMMARIES
 from fle.cli.options import (
     NONE,
     Option,
@@ -31,10 +32,14 @@ class Command:
 
     name: str
     module: str
-    summary: str
     usage: str
     examples: str
     groups: tuple[tuple[str, tuple[Option, ...]], ...]
+
+    @property
+    def summary(self) -> str:
+        """What it is for."""
+        return SUMMARIES[self.name]
 
     @property
     def options(self) -> tuple[Option, ...]:
@@ -170,6 +175,9 @@ CALIBRATION = (
         "switch",
     ),
 )
+QUICK = Option(
+    "quick", "a first look within half a minute: fewer steps, no second opinions", "switch"
+)
 REPLICATES = Option(
     "replicates",
     "fits to resampled episodes that intervals are made from",
@@ -221,7 +229,6 @@ WRITE = Option(
 CHECK = Command(
     "check",
     "fle.cli.check_command",
-    "what is in the data, every problem with it, and how well it covers a policy",
     "fle check DATA [--policy P] [options]",
     """\
   fle check logs.parquet
@@ -237,7 +244,6 @@ CHECK = Command(
 EVALUATE = Command(
     "evaluate",
     "fle.cli.evaluate_command",
-    "what a policy would earn, and how badly it could go",
     "fle evaluate DATA --policy P (--gamma G | --horizon STEPS) [options]",
     """\
   fle evaluate logs.parquet --policy policy.onnx --gamma 0.99 --out run/
@@ -249,7 +255,7 @@ EVALUATE = Command(
         ("data", (DATA, *COLUMNS)),
         ("policy", (POLICY, *POLICY_SETTINGS)),
         ("problem", PROBLEM),
-        ("fit", (*FIT, *INTERVAL, *OPINIONS, *CALIBRATION)),
+        ("fit", (QUICK, *FIT, *INTERVAL, *OPINIONS, *CALIBRATION)),
         (
             "output",
             (
@@ -273,7 +279,6 @@ EVALUATE = Command(
 COMPARE = Command(
     "compare",
     "fle.cli.compare_command",
-    "several policies on the same data, ranked, with paired differences",
     "fle compare DATA --policy A --policy B (--gamma G | --horizon STEPS) [options]",
     """\
   fle compare logs.parquet --policy old.onnx --policy new.onnx --gamma 0.99 --by cvar:0.1
@@ -296,7 +301,7 @@ COMPARE = Command(
             ),
         ),
         ("problem", PROBLEM),
-        ("fit", (*FIT, *INTERVAL, *OPINIONS)),
+        ("fit", (QUICK, *FIT, *INTERVAL, *OPINIONS)),
         (
             "output",
             (
@@ -321,7 +326,6 @@ COMPARE = Command(
 GATE = Command(
     "gate",
     "fle.cli.gate_command",
-    "whether a policy keeps what is required of it, for pipelines",
     "fle gate DATA --policy P (--gamma G | --horizon STEPS) --require R [options]",
     """\
   fle gate logs.parquet --policy new.onnx --gamma 0.99 --require 'mean >= behaviour'
@@ -362,7 +366,6 @@ GATE = Command(
 REPORT = Command(
     "report",
     "fle.cli.small_commands",
-    "draw the report of a finished run again",
     "fle report RUN [options]",
     """\
   fle report run/
@@ -383,7 +386,6 @@ REPORT = Command(
 DEMO = Command(
     "demo",
     "fle.cli.small_commands",
-    "evaluate a policy on bundled data, where the truth is known",
     "fle demo [options]",
     """\
   fle demo
@@ -396,14 +398,13 @@ DEMO = Command(
                 Option("out", "run directory", metavar="RUN", default="demo"),
             ),
         ),
-        ("fit", (*FIT, *INTERVAL, *OPINIONS, *CALIBRATION)),
+        ("fit", (QUICK, *FIT, *INTERVAL, *OPINIONS, *CALIBRATION)),
         ("output", (MEMORY, JSON, CONFIG)),
     ),
 )
 BENCH = Command(
     "bench",
     "fle.cli.small_commands",
-    "the benchmark tasks beside other estimators; from a checkout of the project",
     "fle bench [options]",
     """\
   fle bench
@@ -432,7 +433,6 @@ BENCH = Command(
 COMPLETION = Command(
     "completion",
     "fle.cli.small_commands",
-    "print a script that completes commands and options in a shell",
     "fle completion bash|zsh|fish",
     """\
   fle completion bash > ~/.local/share/bash-completion/completions/fle

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from fle.cli.check_command import describe
 from fle.cli.commands import COMPARE
 from fle.cli.evaluate_command import results
+from fle.cli.front import UsageError
 from fle.cli.inputs import planned, read_data_to_fit
-from fle.cli.messages import DONE, NO_ESTIMATE, Messages, Outcome, UsageError, json_text, one_line
+from fle.cli.messages import DONE, NO_ESTIMATE, Messages, Outcome, in_options, json_text, one_line
 from fle.cli.run_files import (
     COMPARISON,
     COMPARISON_PAGE,
@@ -24,6 +25,7 @@ from fle.cli.run_files import (
 from fle.cli.text_tables import aligned, cell, data_words, labelled, number_text, style_of
 from fle.data import Dataset
 from fle.files import make_directory, write_atomically
+from fle.recipe import FIRST_LOOK
 from fle.returns import dominance
 from fle.returns.measures import usual_measures
 from fle.returns.risk import percentage
@@ -122,6 +124,7 @@ def _document(
     return {
         "data": describe(data),
         "problem": dataclasses.asdict(comparison.problem),
+        "quick": comparison.quick,
         "by": options.by.text,
         "weights": options.weights,
         "ranking": [
@@ -175,13 +178,12 @@ def _lines(
     comparison: "Comparison", names: list[str], data: Dataset, options: argparse.Namespace
 ) -> list[str]:
     order = "highest" if options.by.direction > 0 else "lowest"
-    lines = labelled(
-        [
-            ("data", data_words(options.data, data)),
-            ("problem", comparison.problem.in_words()),
-            ("ranked by", f"{options.by.label}, {order} first"),
-        ]
-    )
+    heading = [
+        ("data", data_words(options.data, data)),
+        ("problem", comparison.problem.in_words()),
+        ("ranked by", f"{options.by.label}, {order} first"),
+    ]
+    lines = labelled([*heading, ("quick", in_options(FIRST_LOOK))] if comparison.quick else heading)
     if names:
         lines += ["", *_ranking_lines(comparison, names, options)]
     if len(names) > 1:

@@ -1,4 +1,4 @@
-"""`main`: one place where a command runs, and where everything that may go wrong ends."""
+"""One place where a command runs, and where everything that may go wrong ends."""
 
 import contextlib
 import importlib
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fle.cli.commands import COMMANDS
+from fle.cli.front import REPRODUCE, REPRODUCE_MODULE
 from fle.cli.messages import (
     DONE,
     FAULT,
@@ -24,14 +25,13 @@ from fle.cli.messages import (
     say,
 )
 from fle.cli.options import require
-from fle.cli.parser import REPRODUCE, REPRODUCE_MODULE, parse, resolve
+from fle.cli.parser import parse, resolve
 from fle.data import memory_ceiling
 from fle.errors import CoverageError, FLEError, ModelError, TrainingError
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line and return its exit code."""
-    arguments = sys.argv[1:] if argv is None else list(argv)
+def run_command_line(arguments: Sequence[str]) -> int:
+    """Run a command and return its exit code."""
     messages = Messages()
     for stream in (sys.stdout, sys.stderr):
         # A name that the terminal cannot show is no reason to fail.

@@ -10,7 +10,7 @@ import numpy as np
 from fle.cli.check_command import describe
 from fle.cli.commands import EVALUATE
 from fle.cli.inputs import planned, read_data_to_fit
-from fle.cli.messages import DONE, NO_ESTIMATE, Messages, Outcome, one_line
+from fle.cli.messages import DONE, NO_ESTIMATE, Messages, Outcome, in_options, one_line
 from fle.cli.run_files import Context, settings_kept, spoken_command, write_run_files
 from fle.cli.text_tables import (
     data_words,
@@ -20,6 +20,7 @@ from fle.cli.text_tables import (
     risk_table,
     verdict_lines,
 )
+from fle.recipe import FIRST_LOOK
 from fle.returns import ReturnDistribution, distances_to_truth
 
 if TYPE_CHECKING:
@@ -110,6 +111,8 @@ def _shown(
         ("policy", f"{options.policy}: {plan.target.in_words()}"),
         ("problem", f"{plan.problem.in_words()}; model {evaluation.model.name}"),
     ]
+    if evaluation.quick:
+        heading.append(("quick", in_options(FIRST_LOOK)))
     lines = [*verdict_lines(evaluation), "", *labelled(heading), "", *table, *distance_lines, ""]
     if evaluation.second_opinions is not None:
         lines += [*opinions_table(evaluation), ""]
@@ -152,6 +155,7 @@ def results(evaluation: "Evaluation", options: argparse.Namespace) -> dict[str, 
         "notes": list(evaluation.notes),
         "model": str(evaluation.model),
         "recipe": dataclasses.asdict(evaluation.recipe),
+        "quick": evaluation.quick,
         "seed": evaluation.provenance.seed,
         "stages": len(evaluation.records),
         "seconds": sum(record.seconds for record in evaluation.records),

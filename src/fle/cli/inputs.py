@@ -2,15 +2,12 @@
 
 import argparse
 import dataclasses
-import os
-import sys
 from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fle import models
-from fle.cli.messages import UsageError
+from fle.cli.front import UsageError
+from fle.cli.messages import one_line
 from fle.cli.options import NONE
 from fle.data import Dataset, read
 from fle.data.readers.coding import Wishes
@@ -20,15 +17,12 @@ from fle.manifests import misfit
 from fle.policies import Policy, RowProbabilities, load_policy
 from fle.policies.loading import TIMEOUT_SECONDS
 from fle.recipe import Recipe
+from fle.screen import doing
 
 if TYPE_CHECKING:
     from fle.fitting import Plan
     from fle.returns.intervals import Interval
 
-SWITCH = "FLE_COMPILATION_CACHE"
-MOST_BYTES = 512 * 2**20
-# Quicker compilations are not worth a file.
-LEAST_SECONDS = 0.3
 # Bytes for a policy from a file, unless said otherwise.
 POLICY_MEMORY: int | None = 4 * 2**30
 COLUMNS = "columns"
@@ -38,7 +32,8 @@ UNNAMED = "probability"
 
 def read_data(options: argparse.Namespace, policies: Sequence[str]) -> Dataset:
     """The logged data, with the probability columns that the policies need."""
-    return read(_source(options), **_mapped(options, policies), **_wishes(options))
+    with doing(f"reading {one_line(', '.join(options.data))}"):
+        return read(_source(options), **_mapped(options, policies), **_wishes(options))
 
 
 def inspect_data(options: argparse.Namespace, policies: Sequence[str]) -> Inspection:
@@ -82,7 +77,8 @@ def _wishes(options: argparse.Namespace) -> dict[str, Any]:
 def read_data_to_fit(options: argparse.Namespace, policies: Sequence[str]) -> Dataset:
     """The same for a fit, whose settings are refused, if they must be, before a file is read."""
     # Here and not above: JAX takes a second to import, and `fle check` needs none of it.
-    from fle.fitting.problem import checked_gamma
+    with doing("starting"):
+        from fle.fitting.problem import checked_gamma
 
     checked_gamma(options.gamma, options.horizon, options.stages)
     named_model(options)
@@ -111,7 +107,6 @@ def planned(text: str, data: Dataset, options: argparse.Namespace) -> "Plan":
     """The plan of evaluating one policy, which is asked here."""
     from fle.fitting import plan
 
-    keep_compiled()
     return plan(
         data,
         named_policy(text, data, options),
@@ -127,6 +122,8 @@ def planned(text: str, data: Dataset, options: argparse.Namespace) -> "Plan":
         second_opinions=not options.no_second_opinions,
         # Not of commands that evaluate several policies: they have one log.
         calibration=getattr(options, "calibration", False),
+        # A gate has no such option: what decides is never a first look.
+        quick=getattr(options, "quick", False),
     )
 
 
@@ -205,40 +202,3 @@ def _probability(options: argparse.Namespace, policies: Sequence[str]) -> Any:
     if set(wanted) <= {UNNAMED}:
         return own
     return wanted
-
-
-def keep_compiled() -> None:
-    """Turn the cache on, unless it is switched off or the user chose one for JAX."""
-    if os.environ.get(SWITCH, "").lower() in ("off", "0", "no", "false"):
-        return
-    import jax
-
-    if jax.config.values.get("jax_compilation_cache_dir"):
-        return
-    # Without a cache, or a home to keep it in, everything works.
-    with suppress(OSError, RuntimeError):
-        folder = user_cache() / "fle" / "jax"
-        # Compiled code is run, so nobody else may write it.
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if os.access(folder, os.W_OK):
-            _remove_oldest(folder)
-            jax.config.update("jax_compilation_cache_dir", str(folder))
-            jax.config.update("jax_persistent_cache_min_compile_time_secs", LEAST_SECONDS)
-
-
-def user_cache() -> Path:
-    """Where the system wants caches of this user."""
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-
-
-def _remove_oldest(folder: Path) -> None:
-    files = [(path.stat().st_mtime, path.stat().st_size, path) for path in folder.iterdir()]
-    total = 0
-    for _, size, path in sorted(files, reverse=True):
-        total += size
-        if total > MOST_BYTES:
-            path.unlink(missing_ok=True)

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from fle.errors import FLEWarning, SettingsError
+from fle.errors import FLEWarning
+from fle.screen import show
 
 DONE, NO_ESTIMATE, WRONG_INPUT, FAULT, STOPPED = 0, 1, 2, 3, 130
 # Of a gate.
@@ -59,6 +60,8 @@ ARGUMENTS = (
     "rows",
     "seed",
     "weights",
+    "quick",
+    "interval",
     "anyway",
     "out",
     "resume",
@@ -73,10 +76,6 @@ OTHER_NAMES = {
     "output": "policy_output",
     "draws": "action_draws",
 }
-
-
-class UsageError(SettingsError):
-    """The command line or its configuration says something that no command understands."""
 
 
 class Messages:
@@ -112,6 +111,7 @@ class Messages:
 
 def say(line: str) -> None:
     """One line to stderr."""
+    show("")
     print(line, file=sys.stderr, flush=True)
 
 

@@ -2,61 +2,35 @@
 
 import argparse
 import importlib
-import importlib.util
 import json
 import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from fle.cli.commands import COMMANDS, Command
-from fle.cli.messages import UsageError
+from fle.cli.front import (
+    EXIT_CODES,
+    REPRODUCE,
+    REPRODUCE_MODULE,
+    REPRODUCE_SUMMARY,
+    Parser,
+    UsageError,
+    has_reproduce,
+    top_parser,
+)
 from fle.cli.options import Option
 from fle.errors import nearest
 
 # Said on the command line only.
 UNWRITTEN = ("config", "json", "plan", "sign_key", "memory", "write")
-REPRODUCE = "reproduce"
-REPRODUCE_MODULE = "fle.paper.command"
-EXIT_CODES = """\
-exit codes:
-  0  done
-  1  no estimate: the data covers the policy too thinly, or the fit failed
-  2  wrong input, or wrong usage
-  3  a fault in fle itself
-  130  stopped by the user"""
-
-
-class _Help(argparse.RawDescriptionHelpFormatter):
-    """Examples as they are written, and room for the longest option."""
-
-    def __init__(self, prog: str):
-        super().__init__(prog, max_help_position=32, width=100)
-
-
-class Parser(argparse.ArgumentParser):
-    """An ArgumentParser that never guesses, and raises instead of ending the process."""
-
-    def __init__(self, **settings: Any):
-        super().__init__(allow_abbrev=False, formatter_class=_Help, **settings)
-
-    def error(self, message: str) -> NoReturn:
-        """A wrong command line."""
-        raise UsageError(f"{_spoken(message)} (see {self.prog} --help)")
 
 
 def build_parser(arguments: Sequence[str]) -> Parser:
     """The parser; heavy parts of it only if the arguments ask for them."""
-    parser = Parser(
-        prog="fle",
-        description="What would a policy earn, and how badly could it go? Answers from logged data"
-        " alone.",
-        epilog=f"fle COMMAND --help shows options and examples.\n\n{EXIT_CODES}",
-    )
-    parser.add_argument("--version", action="version", version=f"fle {_version()}")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    parser, subparsers = top_parser()
     for command in COMMANDS:
         _add_command(subparsers, command)
     _add_reproduce(subparsers, arguments)
@@ -106,12 +80,12 @@ def _add_command(subparsers: Any, command: Command) -> None:
 
 def _add_reproduce(subparsers: Any, arguments: Sequence[str]) -> None:
     """The paper's experiments bring their own parser, which is slow to import."""
-    if importlib.util.find_spec(REPRODUCE_MODULE) is None:
+    if not has_reproduce():
         return
     if REPRODUCE in arguments[:1] or "completion" in arguments[:1]:
         importlib.import_module(REPRODUCE_MODULE).add_parser(subparsers)
     else:
-        subparsers.add_parser(REPRODUCE, help="the tables and figures of the paper")
+        subparsers.add_parser(REPRODUCE, help=REPRODUCE_SUMMARY)
 
 
 def _joined(arguments: Sequence[str]) -> list[str]:
@@ -124,24 +98,6 @@ def _joined(arguments: Sequence[str]) -> list[str]:
         else:
             joined.append(word)
     return joined
-
-
-def _spoken(message: str) -> str:
-    """argparse's sentence in our words, with the nearest name where a choice is wrong."""
-    message = message.removeprefix("argument ")
-    choice = re.fullmatch(r"(\S+): invalid choice: '(.*)' \(choose from (.*)\)", message)
-    if choice is None:
-        return message
-    known = [word.strip(" '") for word in choice[3].split(",")]
-    what = "unknown command" if choice[1] == "COMMAND" else f"{choice[1]}: unknown"
-    hint = nearest(choice[2], known) or f"; expected one of {', '.join(known)}"
-    return f"{what} {choice[2]!r}{hint}"
-
-
-def _version() -> str:
-    import fle
-
-    return fle.__version__
 
 
 def resolve(command: Command, given: argparse.Namespace) -> argparse.Namespace:

@@ -14,6 +14,7 @@ from fle.cli.commands import Command
 from fle.cli.messages import Messages
 from fle.cli.parser import as_toml, as_words
 from fle.data import Dataset, write_cache
+from fle.errors import install
 from fle.files import (
     make_directory,
     read_json,
@@ -22,6 +23,7 @@ from fle.files import (
     write_json,
 )
 from fle.manifests import MANIFEST, ManifestError, require_form
+from fle.notebook import html_lines
 
 if TYPE_CHECKING:
     from fle.fitting import Comparison, Evaluation
@@ -81,7 +83,7 @@ def settings_kept(
     if not new:
         yield
     write_config(folder, command, options)
-    if not options.no_copy:
+    if not options.no_copy and find_spec("pyarrow") is not None:
         write_cache(data, folder / DATA)
     if new:
         yield
@@ -111,9 +113,9 @@ def draw_report(
     messages: Messages,
     truth: "ReturnDistribution | None",
 ) -> Path | None:
-    """The report, unless the packages that draw it are not installed."""
+    """The report; tables alone where the packages that draw it are not installed."""
     if not _can_draw(messages):
-        return None
+        return write_tables(path, evaluation._repr_html_(), context.warnings if context else ())
     from fle.report import Extras, write_report
 
     if context is None:
@@ -135,8 +137,10 @@ def draw_comparison(
     comparison: "Comparison", path: Path, by: "Measure", messages: Messages
 ) -> Path | None:
     """The page of a comparison, on the same terms."""
-    if not comparison.evaluations or not _can_draw(messages):
+    if not comparison.evaluations:
         return None
+    if not _can_draw(messages):
+        return write_tables(path, comparison._repr_html_(), ())
     comparison.report(path, by=by)
     return path
 
@@ -144,8 +148,19 @@ def draw_comparison(
 def _can_draw(messages: Messages) -> bool:
     missing = [name for name in DRAWING if find_spec(name) is None]
     if missing:
-        messages.warn(f"no report: {', '.join(missing)} missing; pip install 'fle[charts]'")
+        messages.warn(
+            f"the report has tables and no charts, as {', '.join(missing)} is missing;"
+            f" {install('charts')}"
+        )
     return not missing
+
+
+def write_tables(path: Path, tables: str, warnings: Sequence[str]) -> Path:
+    """The report without charts, which needs no other package."""
+    said = html_lines("Warnings", [("warning", text) for text in warnings]) if warnings else ""
+    page = f"<!doctype html><meta charset='utf-8'><title>fle</title>{said}{tables}\n"
+    write_atomically(path, page.encode("utf-8"))
+    return path
 
 
 def read_context(folder: Path, listed: Collection[str]) -> Context | None:

@@ -6,14 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fle.cli.commands import CALIBRATION, EVALUATE, FIT, INTERVAL, OPINIONS
+from fle.cli.commands import CALIBRATION, EVALUATE, FIT, INTERVAL, OPINIONS, QUICK
 from fle.cli.evaluate_command import Truth, carry_out, true_returns
-from fle.cli.messages import WRONG_INPUT, Messages, Outcome, UsageError
+from fle.cli.front import UsageError
+from fle.cli.messages import WRONG_INPUT, Messages, Outcome
 from fle.cli.parser import build_parser, resolve, subparsers_of
 from fle.cli.run_files import REPORT, Context, draw_report, read_context
 from fle.errors import nearest
 
-DEMO_FIT = (*FIT, *INTERVAL, *OPINIONS, *CALIBRATION)
+DEMO_FIT = (QUICK, *FIT, *INTERVAL, *OPINIONS, *CALIBRATION)
 Parsers = dict[str, argparse.ArgumentParser]
 # The tasks and the peers' scripts are part of the project, and not of what is installed.
 BENCH_SCRIPT = Path("benchmarks") / "peers" / "bench.py"

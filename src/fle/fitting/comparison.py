@@ -136,6 +136,11 @@ class Comparison(Tabular):
         evaluated = [evaluation.problem for evaluation in self.evaluations.values()]
         return [*evaluated, *(planned.problem for planned in self.refused.values())][0]
 
+    @property
+    def quick(self) -> bool:
+        """Whether any of these is a first look, which decides nothing."""
+        return any(found.quick for found in self.evaluations.values())
+
     @cached_property
     def returns(self) -> dict[str, ReturnDistribution]:
         """By name, the scalar return that is compared."""
@@ -277,7 +282,7 @@ class Comparison(Tabular):
             for d in self.differences([name for name, _ in self.ranking()])
         ]
         below = html_lines("Differences", pairs) if pairs else ""
-        return html_table("Comparison of policies", list(table), rows) + below
+        return html_table(f"Comparison of policies{self._mark}", list(table), rows) + below
 
     def _sums(self, rows: np.ndarray) -> np.ndarray:
         return rows @ np.ones(1) if self.weights is None else rows @ np.asarray(self.weights)
@@ -288,7 +293,11 @@ class Comparison(Tabular):
             for place, (name, value) in self._places()
         ]
         lines += [f"  no estimate for {name}: {p.withheld}" for name, p in self.refused.items()]
-        return "\n".join(["Comparison", *lines])
+        return "\n".join([f"Comparison{self._mark}", *lines])
+
+    @property
+    def _mark(self) -> str:
+        return ", a first look" if self.quick else ""
 
     def _places(self) -> list[tuple[int, tuple[str, float]]]:
         return list(enumerate(self.ranking(), start=1))
@@ -309,6 +318,7 @@ def compare(
     seed: int = 0,
     interval: Interval | Mapping[str, Any] | float | None = None,
     second_opinions: bool = True,
+    quick: bool = False,
     anyway: bool = False,
     progress: Progress | None = None,
     out: Out = None,
@@ -344,6 +354,7 @@ def compare(
                 seed=seed,
                 interval=interval,
                 second_opinions=second_opinions,
+                quick=quick,
             )
     return Comparison.of(
         plans, weights=weights, anyway=anyway, progress=progress, out=out, resume=resume

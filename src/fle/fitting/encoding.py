@@ -151,10 +151,8 @@ class Encoder:
 
     def rows(self, data: Dataset, table: ActionTable, trail: Trail) -> Rows:
         """All rows of the data with the target policy's next actions."""
-        if data.observations.ndim == 1:
-            apart = np.arange(len(data))
-        else:
-            apart = np.flatnonzero(~shows_next(data.observations, data.next_observations))
+        codes = data.observations.ndim == 1
+        apart = np.flatnonzero(codes | ~shows_next(data.observations, data.next_observations))
         following = np.arange(1, len(data) + 1, dtype=np.int32)
         following[apart] = len(data) + np.arange(len(apart))
         others = gather(data.next_observations, apart)

@@ -131,6 +131,11 @@ class Evaluation(Tabular):
         return self.problem.gamma
 
     @property
+    def quick(self) -> bool:
+        """Whether this is a first look, which decides nothing."""
+        return bool(self.provenance.settings.get("quick", False))
+
+    @property
     def horizon(self) -> int | None:
         """The number of steps; None for a discounted problem."""
         return self.problem.horizon
@@ -313,12 +318,15 @@ class Evaluation(Tabular):
             lines.append(("intervals", self.intervals.in_words()))
         lines += [("note", note) for note in self.notes]
         lines += [("warning", warning) for warning in self.warnings]
-        return html_lines("Evaluation", lines) + self.returns._repr_html_()
+        title = "Evaluation, a first look" if self.quick else "Evaluation"
+        return html_lines(title, lines) + self.returns._repr_html_()
 
     def __repr__(self) -> str:
         problem = f"gamma={self.gamma:g}"
         if self.horizon is not None:
             problem += f", horizon={self.horizon}"
+        if self.quick:
+            problem += ", quick=True"
         return (
             f"Evaluation({problem}, model={self.model!r}, stages={len(self.fits)}, "
             f"verdict={self.verdict.level!r})"

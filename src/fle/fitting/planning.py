@@ -15,6 +15,7 @@ from fle.errors import CoverageError, FLEError, FLEWarning, SettingsError
 from fle.fitting.behaviour import LoggingPolicy, logging_policy
 from fle.fitting.bellman import bellman_errors
 from fle.fitting.checkpoints import Resume
+from fle.fitting.compiled import keep_compiled
 from fle.fitting.encoding import Encoder
 from fle.fitting.evaluation import Evaluation, LoggedData, Provenance, current_versions
 from fle.fitting.following import (
@@ -53,8 +54,19 @@ from fle.models.support import lattice_of
 from fle.notebook import Tabular, html_lines
 from fle.policies import ActionTable, Policy, TabulatedPolicy, settle, tabulated
 from fle.policies.answers import by_action
-from fle.recipe import ONE_FIT, Recipe, Resolved, resolve, usual
+from fle.recipe import (
+    FIRST_LOOK,
+    NEGLIGIBLE,
+    ONE_FIT,
+    QUICK_LEFT,
+    Recipe,
+    Resolved,
+    first_look,
+    resolve,
+    usual,
+)
 from fle.returns.intervals import Interval
+from fle.screen import doing
 
 # Below this many rows the networks of an autoregressive model have too little to learn from.
 ROWS_FOR_AUTOREGRESSION = 5_000
@@ -304,56 +316,80 @@ def plan(
     interval: Interval | Mapping[str, Any] | float | None = None,
     second_opinions: bool = True,
     calibration: bool = False,
+    quick: bool = False,
 ) -> Plan:
     """Resolve everything about an evaluation without training: what would be done, and why.
 
     Args:
         data: the logged transitions.
-        policy: the target policy, as any function from observations to probabilities or actions. It
-            is asked here, and nowhere else.
+        policy: any function from observations to probabilities or actions; asked here alone.
         gamma: discount factor. Without a horizon it must be below 1.
-        horizon: number of steps of an episode; the return is then finite, and undiscounted unless
-            gamma is given too.
-        model: "auto", which chooses by the dimension of the return, the number of rows and how many
-            returns are possible; a name of `fle.models.names()`; or hyperparameters such as
-            `GMM(components=20)`.
+        horizon: number of steps; the return is then undiscounted unless gamma is given too.
+        model: "auto", which chooses by the data; a name of `fle.models.names()`; or
+            hyperparameters such as `GMM(components=20)`.
         rows: "all" lets every row serve every stage, "step" uses a row at its own step only, and
             "split" gives each stage rows of its own, as the theory does. Default: "step" if the
             data has step indices and a horizon is given, else "all".
         stages: number of stages of a discounted problem; chosen from gamma and the data if None.
-        recipe: settings of the training that differ from the usual, as `Recipe(steps=500)` or
-            `{"steps": 500}`; all others are chosen.
+        recipe: settings that differ from the usual, as `Recipe(steps=500)` or `{"steps": 500}`.
         action_draws: actions drawn at every next observation from a policy given as a sampler.
         seed: everything random follows from it; the same seed gives identical results.
         interval: the level of intervals, such as 0.9, or `Interval(0.9, replicates=10)`; None gives
             none. They come from fits to resampled episodes: ten take up to four evaluations.
         second_opinions: whether other estimators are asked too; see `docs/baselines.md`.
-        calibration: whether the logging policy's return is predicted for held-out episodes, by
-            another fit, to see whether such fits are calibrated; see `docs/verdict.md`.
+        calibration: whether held-out episodes of the logging policy are predicted, by another fit.
+        quick: a first look, marked as such: fewer stages and steps, no intervals, no opinions.
 
     Example: `print(fle.plan(data, policy, gamma=0.99))`, then `.carry_out()`.
     """
     gamma, asked = checked_gamma(gamma, horizon, stages), Recipe.of(recipe)
+    wanted = _wanted(interval, second_opinions, quick)
     used, use, notes = _used_rows(data, rows, horizon)
+    question = Question(gamma, horizon, use, stages, bool(quick))
+    keep_compiled()
     # Of all rows, since the log's own policy is read off the following ones.
-    settled = settle(policy, data, seed=seed)
-    target = tabulated(settled, used, draws=action_draws, seed=seed)
-    needed = planned_memory(len(used), target.following.candidates)
-    require_memory(needed, "The plan", len(used))
-    question = Question(gamma, horizon, use, stages)
-    spec, why = _chosen_model(model, used, question)
-    decisions = _decide(used, question, target, spec, asked, notes + why)
-    settings = decisions.as_plain() | {"action_draws": as_plain(action_draws)}
-    settings |= {} if second_opinions else {"second_opinions": False}
-    settings |= {"calibration": True} if calibration else {}
-    prints = data.fingerprint, target.fingerprint
-    provenance = Provenance(*prints, int(seed), settings, current_versions())
-    wanted = Interval.of(interval), bool(second_opinions)
-    planned = _plan_of(decisions, target, LoggedData.of(data, gamma, horizon), provenance, *wanted)
-    planned = replace(planned, calibration=bool(calibration))
+    with doing("asking the policy"):
+        settled = settle(policy, data, seed=seed)
+        target = tabulated(settled, used, draws=action_draws, seed=seed)
+    with doing("planning"):
+        decisions = _decisions(used, question, target, model, asked, notes)
+        settings = decisions.as_plain() | {"action_draws": as_plain(action_draws)}
+        settings |= _unusual(second_opinions, calibration, quick)
+        provenance = _provenance(data, target, seed, settings)
+        logged = LoggedData.of(data, gamma, horizon)
+        planned = _plan_of(decisions, target, logged, provenance, *wanted)
     for remark in planned.warnings[len(data.warnings) :]:
         warnings.warn(remark, FLEWarning, stacklevel=2)
     return planned
+
+
+def _decisions(
+    used: Dataset,
+    question: "Question",
+    target: TabulatedPolicy,
+    model: str | ModelSpec,
+    asked: Recipe,
+    notes: list[str],
+) -> "Decisions":
+    """What is decided, if there is memory for it."""
+    needed = planned_memory(len(used), target.following.candidates)
+    require_memory(needed, "The plan", len(used))
+    spec, why = _chosen_model(model, used, question)
+    return _decide(used, question, target, spec, asked, notes + why)
+
+
+def _unusual(second_opinions: bool, calibration: bool, quick: bool) -> dict[str, bool]:
+    """Settings that runs remember only where they are not the usual ones."""
+    asked = {"quick": bool(quick), "calibration": bool(calibration)}
+    found = {name: True for name, value in asked.items() if value}
+    return found if second_opinions or quick else {**found, "second_opinions": False}
+
+
+def _provenance(
+    data: Dataset, target: TabulatedPolicy, seed: int, settings: dict[str, Any]
+) -> Provenance:
+    prints = data.fingerprint, target.fingerprint
+    return Provenance(*prints, int(seed), settings, current_versions())
 
 
 def evaluate(
@@ -371,6 +407,7 @@ def evaluate(
     interval: Interval | Mapping[str, Any] | float | None = None,
     second_opinions: bool = True,
     calibration: bool = False,
+    quick: bool = False,
     anyway: bool = False,
     progress: Progress | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -384,7 +421,7 @@ def evaluate(
     (x', a' ~ policy).
 
     Args:
-        data, policy, ..., calibration: as of `fle.plan`, which this carries out.
+        data, policy, ..., quick: as of `fle.plan`, which this carries out.
         anyway: give numbers although the data hardly covers the policy; else a `CoverageError`
             is raised.
         progress: told of every stage. Default: a bar on a terminal, nothing in a pipe.
@@ -410,6 +447,7 @@ def evaluate(
         interval=interval,
         second_opinions=second_opinions,
         calibration=calibration,
+        quick=quick,
     )
     return planned.carry_out(anyway=anyway, progress=progress, out=out, resume=resume)
 
@@ -422,7 +460,8 @@ def with_second_opinions(planned: Plan, evaluation: Evaluation) -> Evaluation:
         require_memory(memory_of_opinions(planned), "Second opinions", len(planned.data))
     except FLEError as refusal:
         return replace(evaluation, notes=(*evaluation.notes, f"no second opinions: {refusal}"))
-    opinions = second_opinions_of(planned, evaluation)
+    with doing("asking for second opinions"):
+        opinions = second_opinions_of(planned, evaluation)
     for remark in opinions.warnings:
         warnings.warn(remark, FLEWarning, stacklevel=3)
     return replace(
@@ -444,12 +483,13 @@ def with_calibration(planned: Plan, evaluation: Evaluation) -> Evaluation:
 
 
 class Question(NamedTuple):
-    """Which return is asked for, and how the rows are used."""
+    """Which return is asked for, how the rows are used, and whether a first look is enough."""
 
     gamma: float
     horizon: int | None
     rows: RowUse
     stages: int | None
+    quick: bool = False
 
 
 class Decisions(NamedTuple):
@@ -472,6 +512,13 @@ class Decisions(NamedTuple):
         return {**problem, "model": self.model.as_plain(), "recipe": recipe}
 
 
+def _wanted(interval: Any, second_opinions: bool, quick: bool) -> tuple[Interval | None, bool]:
+    """The intervals and second opinions that there are to be; a first look has neither."""
+    if quick and interval is not None:
+        raise SettingsError("quick=True gives no intervals; leave out `interval` or quick=True.")
+    return Interval.of(interval), bool(second_opinions) and not quick
+
+
 def _decide(
     data: Dataset,
     question: Question,
@@ -480,7 +527,7 @@ def _decide(
     asked: Recipe,
     notes: list[str],
 ) -> Decisions:
-    gamma, horizon, use, stages = question
+    gamma, horizon, use, stages, quick = question
     encoder = Encoder.raw(data)
     if spec.standardised:
         encoder = Encoder.standardising(
@@ -489,9 +536,13 @@ def _decide(
     trace = _possible_trace(spec, asked, question, notes)
     table, coupling, logging = _coupled(data, target, trace, notes)
     trail = Trail.of(data, table, encoder.rewards(data), gamma, trace, coupling)
-    number, why = chosen_stages(stages, horizon, data, gamma, trail)
+    left = QUICK_LEFT if quick else NEGLIGIBLE
+    number, why = chosen_stages(stages, horizon, data, gamma, trail, left)
     problem = Problem(gamma, horizon, use, number)
-    recipe = replace(resolve(asked, _usual_recipe(problem, data, spec)), trace=trace)
+    chosen = _usual_recipe(problem, data, spec)
+    if quick:
+        chosen = first_look(chosen, stages=number, tuning=spec.usual_tuning)
+    recipe = replace(resolve(asked, chosen), trace=trace)
     notes = [*notes, *why]
     if recipe.batch_size > len(data):
         recipe = replace(recipe, batch_size=len(data))
@@ -589,6 +640,7 @@ def _plan_of(
     why = (visited.in_words(),) if visited is not None and used else ()
     interval, provenance, remark = _possible_interval(interval, data, provenance)
     notes = (*notes, *why, *remark)
+    looked = (FIRST_LOOK,) if provenance.settings.get("quick") else ()
     return Plan(
         problem=problem,
         data=data,
@@ -607,11 +659,12 @@ def _plan_of(
         logged=logged,
         provenance=provenance,
         notes=notes,
-        warnings=(*data.warnings, *target.remarks, *remarks),
+        warnings=(*data.warnings, *looked, *target.remarks, *remarks),
         logging=logging,
         occupancy=visited,
         interval=interval,
         second_opinions=second_opinions,
+        calibration="calibration" in provenance.settings,
     )
 
 

@@ -85,19 +85,24 @@ def checked_gamma(gamma: float | None, horizon: int | None, stages: int | None =
 
 
 def chosen_stages(
-    stages: int | None, horizon: int | None, data: Dataset, gamma: float, trail: Trail
+    stages: int | None,
+    horizon: int | None,
+    data: Dataset,
+    gamma: float,
+    trail: Trail,
+    left: float = NEGLIGIBLE,
 ) -> tuple[int, tuple[str, ...]]:
-    """The number of stages, and what is to be known about it."""
+    """The number of stages, and what is to be known about it; left: as of `number_of_stages`."""
     if horizon is not None:
         return int(horizon), ()
-    enough, reason = number_of_stages(data, gamma, trail)
+    enough, reason = number_of_stages(data, gamma, trail, left)
     if stages is None:
         return enough, (reason,)
     if stages >= enough:
         return stages, ()
     return stages, (
         f"{stages} stages: what the first fit has wrong is still in the last one; {enough} stages "
-        f"would leave about {NEGLIGIBLE:g} standard deviations of the return",
+        f"would leave about {left:g} standard deviations of the return",
     )
 
 
@@ -154,13 +159,15 @@ def stages_of(
     )
 
 
-def number_of_stages(data: Dataset, gamma: float, trail: Trail) -> tuple[int, str]:
+def number_of_stages(
+    data: Dataset, gamma: float, trail: Trail, left: float = NEGLIGIBLE
+) -> tuple[int, str]:
     """Stages after which what the first fit has wrong weighs little, and why, in words.
 
     A stage shrinks it by a factor c, the mean of gamma^J where targets follow the log for J rows.
     The first fit is to what the log itself earned, which lacks what came after a row was cut off,
-    and another policy's by as much as START. After T stages c^(T-1) times that must be small
-    against the return's standard deviation.
+    and another policy's by as much as START. After T stages c^(T-1) times that must be no more
+    than `left` standard deviations of the return.
     """
     if gamma == 0:
         return 1, "gamma = 0: the return is the reward, one stage"
@@ -170,11 +177,11 @@ def number_of_stages(data: Dataset, gamma: float, trail: Trail) -> tuple[int, st
     if factor == 0:
         return 1, "every target follows the log to its end: one stage"
     start = START + missing * share * _mean_to_std(data, gamma)
-    number = 1 + math.ceil(math.log(NEGLIGIBLE / start) / math.log(factor))
+    number = 1 + math.ceil(math.log(left / start) / math.log(factor))
     reason = (
         f"{number} stages: targets follow the log for {length:.1f} rows on average; a stage "
         f"shrinks errors by {factor:.4g}, and all of them {start:.1f} standard deviations of the "
-        f"return to {NEGLIGIBLE:g}"
+        f"return to {left:g}"
     )
     if number > MOST_STAGES:
         number, reason = MOST_STAGES, f"{MOST_STAGES} stages, the most that is tried ({reason})"

@@ -14,6 +14,7 @@ from fle.models.law import Sizes
 from fle.models.objectives import POOL
 from fle.models.specs import ModelSpec
 from fle.recipe import Resolved
+from fle.screen import FRESH
 
 # A training step takes about this many times its bare matrix products (`benchmarks/step_time.py`),
 # and a fit this many seconds to compile.
@@ -87,18 +88,23 @@ class TerminalBar:
         self._width = width
         self._stages = 1
         self._title = ""
-        self._began = 0.0
+        self._first: tuple[int, float] | None = None
 
     def start(self, stages: int, title: str) -> None:
         """Draw the empty bar."""
-        self._stages, self._title, self._began = stages, title, time.monotonic()
+        self._stages, self._title, self._first = stages, title, None
         self._draw(0, "compiling")
 
     def advance(self, stage: int, loss: float) -> None:
         """Draw the bar up to this stage."""
-        left = (time.monotonic() - self._began) / stage * (self._stages - stage)
         words = "" if np.isnan(loss) else f"loss {loss:.4g}  "
-        self._draw(stage, f"{words}{_clock(left)} left")
+        now = time.monotonic()
+        # What the first one took was mostly compilation, which does not come again.
+        first, began = self._first = self._first or (stage, now)
+        if stage > first:
+            left = (now - began) / (stage - first) * (self._stages - stage)
+            words += f"{_clock(left)} left"
+        self._draw(stage, words)
 
     def finish(self) -> None:
         """Leave the line."""
@@ -108,7 +114,8 @@ class TerminalBar:
     def _draw(self, stage: int, text: str) -> None:
         filled = round(self._width * stage / self._stages)
         bar = "█" * filled + "░" * (self._width - filled)
-        self._stream.write(f"\r\x1b[K{self._title} {bar} stage {stage}/{self._stages}  {text}")
+        line = f"{self._title} {bar} stage {stage}/{self._stages}  {text}"
+        self._stream.write(f"{FRESH}{line}".rstrip())
         self._stream.flush()
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -88,9 +89,10 @@ def write_result(evaluation: Evaluation, directory: Path) -> None:
     run = evaluation.provenance.identity
     content = tensor_bytes(_arrays(evaluation), {"run": run})
     write_atomically(directory / MODEL, content)
-    # Of a result that is withheld too: the fit itself lies beside them.
-    samples = evaluation.anyway().returns.samples
-    write_atomically(directory / SAMPLES, _parquet(samples, evaluation.return_names))
+    if find_spec("pyarrow") is not None:
+        # Of a result that is withheld too: the fit itself lies beside them.
+        samples = evaluation.anyway().returns.samples
+        write_atomically(directory / SAMPLES, _parquet(samples, evaluation.return_names))
     if evaluation.refits is not None:
         write_atomically(directory / REPLICATES, _refit_bytes(evaluation.refits, run))
     write_json(directory / RESULT, _facts(evaluation, run))

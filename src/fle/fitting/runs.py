@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fle.errors import FLEError, SettingsError
-from fle.files import make_directory, read_json, remove_leftovers, sole_writer, write_json
+from fle.files import fetched, make_directory, read_json, remove_leftovers, sole_writer, write_json
 from fle.fitting.checkpoints import CHECKPOINT, Checkpoints, Resume
 from fle.fitting.evaluation import Evaluation, Provenance
 from fle.fitting.run_contents import (
@@ -31,11 +31,13 @@ from fle.models.specs import ModelSpec
 
 CHECKPOINTS = "checkpoints"
 # Without these there is no result.
-CORE = (RUN, MODEL, SAMPLES, RESULT)
+CORE = (RUN, MODEL, RESULT)
+# For other programs, where pyarrow is installed; and of evaluations with intervals.
+FURTHER = (SAMPLES, REPLICATES)
 # What the command line adds, and writes anew each time.
 ADDED = ("run.toml", "data.arrow", "context.json", "report.html")
 # All that is written in a run directory itself.
-WRITTEN = "|".join(re.escape(name) for name in (*CORE, REPLICATES, *ADDED, MANIFEST))
+WRITTEN = "|".join(re.escape(name) for name in (*CORE, *FURTHER, *ADDED, MANIFEST))
 
 
 class RunDirectory:
@@ -107,7 +109,6 @@ def begin_run(
     if resume not in ("latest", "previous"):
         raise SettingsError(f'resume must be "latest" or "previous", got {resume!r}.')
     spec.require_plain()
-    require_parquet()
     path = Path(out)
     make_directory(path)
     with sole_writer(path):
@@ -123,13 +124,17 @@ def load(
     Every file is held against `manifest.json` before anything in it is believed.
 
     Args:
-        directory: what was given to `fle.evaluate` as `out`, or to `Evaluation.save`.
+        directory: what was given to `fle.evaluate` as `out`, or to `Evaluation.save`; or where a
+            copy of it lies in another file system, as `s3://bucket/run`, which needs pyarrow.
         model: the hyperparameters of a model family of your own; not needed for those of fle.
         key: what the run was signed with, as bytes or as the path of a file; a run that was not
             signed with it is refused.
 
     Example: `fle.load("run/", key="team.key").returns.cvar(0.1)`.
     """
+    if isinstance(directory, str) and "://" in directory:
+        with fetched(directory) as copy:
+            return load(copy, model=model, key=key)
     path = Path(directory)
     check_run(path, key=key)
     return read_result(path, model)
@@ -177,7 +182,7 @@ def require_key(path: Path, key: Key | None) -> None:
 
 
 def _seal(path: Path, key: Key | None) -> None:
-    names = [name for name in (*CORE, REPLICATES, *ADDED) if (path / name).exists()]
+    names = [name for name in (*CORE, *FURTHER, *ADDED) if (path / name).exists()]
     kept = [f"{CHECKPOINTS}/{file.name}" for file in (path / CHECKPOINTS).glob(CHECKPOINT)]
     write_manifest(path, [*names, *kept], key)
 
@@ -201,13 +206,3 @@ def _unfinished(path: Path) -> str:
     if (path / RESULT).exists():
         return f"{path} has a result but no {MANIFEST}, so nothing says whose it is. {again}"
     return f"The run in {path} is not finished. {again}"
-
-
-def require_parquet() -> None:
-    """Refuse to begin what could not be finished."""
-    try:
-        import pyarrow.parquet  # noqa: F401
-    except ImportError as error:
-        raise SettingsError(
-            f'A run directory holds {SAMPLES}, which needs pyarrow: pip install "fle[files]".'
-        ) from error

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fle.errors import FLEError, FLEWarning, PolicyError, SettingsError
+from fle.errors import FLEError, FLEWarning, PolicyError, SettingsError, install
 from fle.policies.action_table import Array
 from fle.policies.function_policies import Deadline
 
@@ -36,7 +36,7 @@ RANDOM = (
     "RandomUniform",
     "RandomUniformLike",
 )
-INSTALL = 'ONNX policies need two packages: pip install "fle[onnx]"'
+INSTALL = f"ONNX policies need two packages: {install('onnx')}"
 
 
 def read_onnx(path: Path) -> tuple[bytes, Any]:

@@ -183,7 +183,8 @@ def _warnings(comparison: Comparison) -> list[str]:
 def _subtitle(comparison: Comparison) -> str:
     number = len(comparison.evaluations) + len(comparison.refused)
     count = f"{number} policies" if number > 1 else "One policy"
-    return f"{count} on the same logged data: {comparison.problem.in_words()}"
+    look = "A first look at " if comparison.quick else ""
+    return f"{look}{count} on the same logged data: {comparison.problem.in_words()}"
 
 
 def _summed(comparison: Comparison) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fle.data import Dataset
-from fle.errors import FLEError
+from fle.errors import FLEError, install
 from fle.files import write_atomically
 from fle.fitting import Evaluation
 from fle.report import wording
@@ -129,7 +129,7 @@ def template(source: str) -> Any:
     try:
         import jinja2
     except ImportError as error:
-        raise FLEError("Pages need Jinja2: pip install 'fle[charts]'.") from error
+        raise FLEError(f"Pages need Jinja2: {install('charts')}") from error
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_resource),
         autoescape=True,

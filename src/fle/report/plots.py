@@ -111,7 +111,12 @@ def plot_comparison(comparison: Comparison) -> Chart:
     colours = [COLOURS[i % len(COLOURS)] for i in range(len(names))]
     dashes = [DASHES[i // len(COLOURS) % len(DASHES)] for i in range(len(names))]
     keys = (
-        alt.Color("policy:N", sort=names, scale=alt.Scale(domain=names, range=colours)),
+        alt.Color(
+            "policy:N",
+            sort=names,
+            scale=alt.Scale(domain=names, range=colours),
+            legend=alt.Legend(title=None, orient="top"),
+        ),
         alt.StrokeDash("policy:N", scale=alt.Scale(domain=names, range=dashes), legend=None),
     )
     line = alt.Chart(alt.Data(values=rows)).mark_line(strokeWidth=2)

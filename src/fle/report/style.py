@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fle.errors import FLEError, SettingsError
+from fle.errors import FLEError, SettingsError, install
 
 # Figures of the standard deviation that are shown; the numbers in the page carry two more.
 FIGURES = 3
@@ -118,7 +118,7 @@ def altair_or_error() -> Any:
         import vl_convert  # noqa: F401
     except ImportError as error:
         raise FLEError(
-            "Reports and charts need Altair and vl-convert: pip install 'fle[charts]'."
+            f"Reports and charts need Altair and vl-convert: {install('charts')}"
         ) from error
     return altair
 

@@ -123,7 +123,8 @@ def subtitle(contents: Contents) -> str:
     """What was evaluated, in one line."""
     names = [c.name for c in contents.coordinates]
     what = "" if len(names) == 1 else f" of {', '.join(names[:-1])} and {names[-1]}"
-    return f"Estimated from logged data alone: {contents.problem}{what}"
+    look = "A first look, estimated" if contents.quick else "Estimated"
+    return f"{look} from logged data alone: {contents.problem}{what}"
 
 
 def panels_of(c: Coordinate) -> list[tuple[str, str, Panel]]:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fle.errors import FLEError, PolicyError, SettingsError
+from fle.errors import FLEError, PolicyError, SettingsError, install
 from fle.tasks.task_parts import FloatArray, require_count
 
 Array = NDArray[Any]
@@ -345,7 +345,7 @@ def open_environments(make_environment: Callable[[], Any], count: int) -> Enviro
     try:
         from gymnasium.vector import VectorEnv
     except ImportError as error:
-        raise FLEError('rollouts need Gymnasium: pip install "fle[gym]"') from error
+        raise FLEError(f"rollouts need Gymnasium: {install('gym')}") from error
     require_count("environments", count)
     first = make_environment()
     if isinstance(first, VectorEnv):

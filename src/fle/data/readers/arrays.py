@@ -1,5 +1,7 @@
-"""Arrays by name: a mapping, an npz file, or a flat HDF5 file as D4RL writes it."""
+"""Arrays by name: a mapping, an npz file, a flat HDF5 file as D4RL writes it, or plain CSV."""
 
+import csv
+import gzip
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fle.data.passes import Array, require_memory
-from fle.data.readers.columns import Columns, Part, Source
+from fle.data.readers.columns import Columns, Part, Source, require_distinct
 from fle.data.readers.formats import optional_package, reading
 from fle.data.validation import numeric_array
 from fle.errors import DataError
@@ -17,6 +19,13 @@ from fle.errors import DataError
 INITIAL = "initial_observations"
 # A log in episodes has a few groups each.
 MOST_GROUPS = 10_000_000
+# What stands for no value in a CSV file, as pyarrow has it.
+NO_VALUE = {
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
+    *("N/A", "NA", "NULL", "NaN", "n/a", "nan", "null"),
+}
+# The bytes of a cell as text, and what it is in a file at least.
+TEXT_CELL, LEAST_CELL = 64, 2
 # Entries that an object's header may hold, at most 64 KiB of them.
 IN_HEADER = 2**16
 
@@ -178,3 +187,77 @@ def _require_stored(source: str, name: str, item: Any) -> None:
             f"{source}: {name!r} declares shape {item.shape}, of which {stored / declared:.0%} was"
             " ever written; expected all of it: write the missing rows, or resize the array"
         )
+
+
+def plain_csv_source(paths: Sequence[Path]) -> Source:
+    """CSV by Python's own parser, for where there is no pyarrow: the same, and slower."""
+    tables = [_cells(path) for path in paths]
+    first = tables[0]
+    for path, table in zip(paths, tables, strict=True):
+        if set(table) != set(first):
+            odd = ", ".join(map(repr, sorted(set(table) ^ set(first))))
+            raise DataError(
+                f"{paths[0]} and {path} have different schemas: only one of them has {odd};"
+                " expected the same columns in all files"
+            )
+    parts = tuple(
+        Part(str(path), len(next(iter(table.values()))))
+        for path, table in zip(paths, tables, strict=True)
+    )
+
+    def load(names: Sequence[str]) -> Columns:
+        blocks, nulls = {}, {}
+        for name in names:
+            cells = np.concatenate([table[name] for table in tables])
+            missing = np.isin(cells, list(NO_VALUE))
+            blocks[name] = [_typed(cells, missing)]
+            if missing.any():
+                nulls[name] = missing
+        return Columns(parts, blocks, nulls)
+
+    return Source(str(paths[0]), tuple(first), load)
+
+
+def _cells(path: Path) -> dict[str, Array]:
+    """The columns of a file as text."""
+    packed = path.suffix == ".gz"
+    require_memory(path.stat().st_size * (TEXT_CELL / LEAST_CELL), str(path), 1)
+    opened: Any = gzip.open if packed else open
+    with reading(path, "CSV"), opened(path, "rt", encoding="utf-8-sig", newline="") as file:
+        rows = [row for row in csv.reader(file) if row]
+    if not rows:
+        raise DataError(f"{path} is empty: expected a header line and rows")
+    header, body = rows[0], rows[1:]
+    require_distinct(str(path), header)
+    if not body:
+        raise DataError(f"{path} is empty: it has columns but no row; expected rows")
+    for number, row in enumerate(body):
+        if len(row) != len(header):
+            raise DataError(
+                f"{path}: row {number} has {len(row)} cells; expected {len(header)}, as the header"
+                " has: the file is torn, or a comma is not quoted"
+            )
+    return {
+        name: np.array(cells) for name, cells in zip(header, zip(*body, strict=True), strict=True)
+    }
+
+
+def _typed(cells: Array, missing: Array) -> Array:
+    """Whole numbers, truth values, dates, other numbers, or text: the first that fits all cells."""
+    if missing.all():
+        return np.zeros(len(cells))
+    filled = np.where(missing, cells[~missing][0], cells)
+    if np.isin(filled, ["true", "True", "TRUE", "false", "False", "FALSE"]).all():
+        return np.isin(filled, ["true", "True", "TRUE"]) & ~missing
+    # A date begins with a year of four digits; NumPy would take 12 for a year as well.
+    dated = all(len(cell) >= 10 and cell[4] == cell[7] == "-" for cell in filled[:100])
+    day = dated and max(map(len, filled)) == 10
+    kinds = (f"datetime64[{'D' if day else 'us'}]",) if dated else ("int64", "float64")
+    for kind in kinds:
+        try:
+            values = filled.astype(kind)
+        except (ValueError, OverflowError):
+            continue
+        values[missing] = np.datetime64("NaT") if dated else 0
+        return values
+    return np.where(missing, "", cells)

@@ -5,12 +5,14 @@ Errors name the file, the column and the row. pandas and polars are not imported
 
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fle.data.passes import Array, require_memory
+from fle.data.readers.arrays import plain_csv_source
 from fle.data.readers.columns import (
     Columns,
     Part,
@@ -68,6 +70,8 @@ def parquet_source(paths: Sequence[Path]) -> Source:
 
 def csv_source(paths: Sequence[Path]) -> Source:
     """The columns of all shards; whole numbers in one and fractions in another are one column."""
+    if find_spec("pyarrow") is None:
+        return plain_csv_source(paths)
     tables = [(str(path), _read_csv(path)) for path in paths]
     first_path, first = tables[0]
     for path, table in tables[1:]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from fle.errors import DataError, FLEError
+from fle.errors import DataError, FLEError, install
 
 SUFFIXES = {
     ".parquet": "parquet",
@@ -44,7 +44,7 @@ def optional_package(module: str, purpose: str) -> ModuleType:
     except ImportError as error:
         raise DataError(
             f"{purpose} needs {module.split('.')[0]}, which is not installed;"
-            " run: pip install 'fle[files]'"
+            f" run: {install('files')}"
         ) from error
 
 

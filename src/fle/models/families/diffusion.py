@@ -11,7 +11,7 @@ import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
-from fle.errors import ModelError
+from fle.errors import ModelError, install
 from fle.models.law import Density, Law, Sizes
 from fle.models.network import Network, fourier_features
 from fle.models.objectives import Denoising, NextLaws
@@ -264,6 +264,6 @@ def _diffrax():  # type: ignore[no-untyped-def]
         import diffrax
     except ImportError as error:
         raise ModelError(
-            "Diffusion needs Diffrax, which is not installed: pip install 'fle[flows]'."
+            f"Diffusion needs Diffrax, which is not installed: {install('flows')}"
         ) from error
     return diffrax

@@ -11,7 +11,7 @@ import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
-from fle.errors import ModelError, SettingsError
+from fle.errors import ModelError, SettingsError, install
 from fle.models.law import Density, Law, Sizes
 from fle.models.network import Network
 from fle.models.objectives import Likelihood
@@ -140,7 +140,7 @@ class Flow(ModelSpec):
             _, parameters = _spline_maker(self.knots)
         except ImportError as error:
             raise ModelError(
-                "Flow needs FlowJAX, which is not installed: pip install 'fle[flows]'."
+                f"Flow needs FlowJAX, which is not installed: {install('flows')}"
             ) from error
         if self.kind == "autoregressive" or sizes.returns == 1:
             hidden, bias = (self.hidden, self.hidden), np.zeros(2 + parameters)

@@ -6,7 +6,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from fle.cli import inputs as compilation
+from fle.fitting import compiled as compilation
 
 SETTINGS = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
 
@@ -17,7 +17,7 @@ def home(tmp_path, monkeypatch):
     before = {name: jax.config.values[name] for name in SETTINGS}
     monkeypatch.setattr(compilation.sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.delenv(compilation.SWITCH)
+    monkeypatch.delenv(compilation.SWITCH, raising=False)
     jax.config.update("jax_compilation_cache_dir", None)
     yield tmp_path
     for name, value in before.items():
@@ -38,7 +38,7 @@ def test_the_switch_and_the_user_s_own_choice(home, monkeypatch):
     monkeypatch.setenv(compilation.SWITCH, "off")
     compilation.keep_compiled()
     assert kept_in() is None
-    monkeypatch.delenv(compilation.SWITCH)
+    monkeypatch.delenv(compilation.SWITCH, raising=False)
     jax.config.update("jax_compilation_cache_dir", "elsewhere")
     compilation.keep_compiled()
     assert kept_in() == "elsewhere"
