@@ -35,7 +35,6 @@ import fle  # noqa: E402
 from fle.baselines import Estimate, fitted_q_evaluation, second_opinions_of  # noqa: E402
 from fle.baselines.correction import sample_atoms  # noqa: E402
 from fle.baselines.second_opinions import own_figures  # noqa: E402
-from fle.cli.inputs import keep_compiled  # noqa: E402
 from fle.fitting.visits import Visits  # noqa: E402
 from fle.returns import risk  # noqa: E402
 from fle.returns.intervals import cheap_bootstrap  # noqa: E402
@@ -476,7 +475,6 @@ def main() -> None:
     parser.add_argument("--episodes", nargs="*", type=int, default=list(EPISODES))
     parser.add_argument("--table", action="store_true", help="fit nothing")
     options = parser.parse_args()
-    keep_compiled()
     keys = ("task", "model", "dial", "episodes", "seed")
     done = {tuple(run[key] for key in keys) for run in known()}
     for asked in () if options.table else wanted(options.fits, options.episodes):

@@ -168,15 +168,15 @@ OPINIONS = (
         "switch",
     ),
 )
-QUICK = Option(
-    "quick", "a first look within half a minute: fewer steps, no second opinions", "switch"
-)
 CALIBRATION = (
     Option(
         "calibration",
         "predict held-out episodes of the logging policy, by one more fit",
         "switch",
     ),
+)
+QUICK = Option(
+    "quick", "a first look within half a minute: fewer steps, no second opinions", "switch"
 )
 REPLICATES = Option(
     "replicates",

@@ -120,10 +120,10 @@ def planned(text: str, data: Dataset, options: argparse.Namespace) -> "Plan":
         seed=options.seed,
         interval=asked_interval(options),
         second_opinions=not options.no_second_opinions,
-        # A gate has no such option: what decides is never a first look.
-        quick=getattr(options, "quick", False),
         # Not of commands that evaluate several policies: they have one log.
         calibration=getattr(options, "calibration", False),
+        # A gate has no such option: what decides is never a first look.
+        quick=getattr(options, "quick", False),
     )
 
 

@@ -315,36 +315,30 @@ def plan(
     seed: int = 0,
     interval: Interval | Mapping[str, Any] | float | None = None,
     second_opinions: bool = True,
-    quick: bool = False,
     calibration: bool = False,
+    quick: bool = False,
 ) -> Plan:
     """Resolve everything about an evaluation without training: what would be done, and why.
 
     Args:
         data: the logged transitions.
-        policy: the target policy, as any function from observations to probabilities or actions. It
-            is asked here, and nowhere else.
+        policy: any function from observations to probabilities or actions; asked here alone.
         gamma: discount factor. Without a horizon it must be below 1.
-        horizon: number of steps of an episode; the return is then finite, and undiscounted unless
-            gamma is given too.
-        model: "auto", which chooses by the dimension of the return, the number of rows and how many
-            returns are possible; a name of `fle.models.names()`; or hyperparameters such as
-            `GMM(components=20)`.
+        horizon: number of steps; the return is then undiscounted unless gamma is given too.
+        model: "auto", which chooses by the data; a name of `fle.models.names()`; or
+            hyperparameters such as `GMM(components=20)`.
         rows: "all" lets every row serve every stage, "step" uses a row at its own step only, and
             "split" gives each stage rows of its own, as the theory does. Default: "step" if the
             data has step indices and a horizon is given, else "all".
         stages: number of stages of a discounted problem; chosen from gamma and the data if None.
-        recipe: settings of the training that differ from the usual, as `Recipe(steps=500)` or
-            `{"steps": 500}`; all others are chosen.
+        recipe: settings that differ from the usual, as `Recipe(steps=500)` or `{"steps": 500}`.
         action_draws: actions drawn at every next observation from a policy given as a sampler.
         seed: everything random follows from it; the same seed gives identical results.
         interval: the level of intervals, such as 0.9, or `Interval(0.9, replicates=10)`; None gives
             none. They come from fits to resampled episodes: ten take up to four evaluations.
         second_opinions: whether other estimators are asked too; see `docs/baselines.md`.
-        quick: a first look, within half a minute: fewer stages and steps, no intervals and no
-            second opinions. It is marked as such wherever it is shown.
-        calibration: whether the logging policy's return is predicted for held-out episodes, by
-            another fit, to see whether such fits are calibrated; see `docs/verdict.md`.
+        calibration: whether held-out episodes of the logging policy are predicted, by another fit.
+        quick: a first look, marked as such: fewer stages and steps, no intervals, no opinions.
 
     Example: `print(fle.plan(data, policy, gamma=0.99))`, then `.carry_out()`.
     """
@@ -358,22 +352,44 @@ def plan(
         settled = settle(policy, data, seed=seed)
         target = tabulated(settled, used, draws=action_draws, seed=seed)
     with doing("planning"):
-        needed = planned_memory(len(used), target.following.candidates)
-        require_memory(needed, "The plan", len(used))
-        spec, why = _chosen_model(model, used, question)
-        decisions = _decide(used, question, target, spec, asked, notes + why)
+        decisions = _decisions(used, question, target, model, asked, notes)
         settings = decisions.as_plain() | {"action_draws": as_plain(action_draws)}
-        settings |= {} if second_opinions or quick else {"second_opinions": False}
-        settings |= {"quick": True} if quick else {}
-        settings |= {"calibration": True} if calibration else {}
-        prints = data.fingerprint, target.fingerprint
-        provenance = Provenance(*prints, int(seed), settings, current_versions())
+        settings |= _unusual(second_opinions, calibration, quick)
+        provenance = _provenance(data, target, seed, settings)
         logged = LoggedData.of(data, gamma, horizon)
         planned = _plan_of(decisions, target, logged, provenance, *wanted)
-        planned = replace(planned, calibration=bool(calibration))
     for remark in planned.warnings[len(data.warnings) :]:
         warnings.warn(remark, FLEWarning, stacklevel=2)
     return planned
+
+
+def _decisions(
+    used: Dataset,
+    question: "Question",
+    target: TabulatedPolicy,
+    model: str | ModelSpec,
+    asked: Recipe,
+    notes: list[str],
+) -> "Decisions":
+    """What is decided, if there is memory for it."""
+    needed = planned_memory(len(used), target.following.candidates)
+    require_memory(needed, "The plan", len(used))
+    spec, why = _chosen_model(model, used, question)
+    return _decide(used, question, target, spec, asked, notes + why)
+
+
+def _unusual(second_opinions: bool, calibration: bool, quick: bool) -> dict[str, bool]:
+    """Settings that runs remember only where they are not the usual ones."""
+    asked = {"quick": bool(quick), "calibration": bool(calibration)}
+    found = {name: True for name, value in asked.items() if value}
+    return found if second_opinions or quick else {**found, "second_opinions": False}
+
+
+def _provenance(
+    data: Dataset, target: TabulatedPolicy, seed: int, settings: dict[str, Any]
+) -> Provenance:
+    prints = data.fingerprint, target.fingerprint
+    return Provenance(*prints, int(seed), settings, current_versions())
 
 
 def evaluate(
@@ -390,8 +406,8 @@ def evaluate(
     seed: int = 0,
     interval: Interval | Mapping[str, Any] | float | None = None,
     second_opinions: bool = True,
-    quick: bool = False,
     calibration: bool = False,
+    quick: bool = False,
     anyway: bool = False,
     progress: Progress | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -405,7 +421,7 @@ def evaluate(
     (x', a' ~ policy).
 
     Args:
-        data, policy, ..., calibration: as of `fle.plan`, which this carries out.
+        data, policy, ..., quick: as of `fle.plan`, which this carries out.
         anyway: give numbers although the data hardly covers the policy; else a `CoverageError`
             is raised.
         progress: told of every stage. Default: a bar on a terminal, nothing in a pipe.
@@ -430,8 +446,8 @@ def evaluate(
         seed=seed,
         interval=interval,
         second_opinions=second_opinions,
-        quick=quick,
         calibration=calibration,
+        quick=quick,
     )
     return planned.carry_out(anyway=anyway, progress=progress, out=out, resume=resume)
 
@@ -648,6 +664,7 @@ def _plan_of(
         occupancy=visited,
         interval=interval,
         second_opinions=second_opinions,
+        calibration="calibration" in provenance.settings,
     )
 
 

@@ -146,9 +146,7 @@ def gather(
         verdict=evaluation.verdict,
         looked_at=tuple(looked_at(evaluation)),
         coordinates=coordinates,
-        behaviour_remark=None
-        if logged.remark is None
-        else f"{logged.remark[:1].upper()}{logged.remark[1:]}.",
+        behaviour_remark=_sentence(logged.remark),
         comparisons=() if true_returns is None else distances_to_truth(estimate, true_returns),
         truth_size=0 if true_returns is None else len(true_returns.samples),
         joints=joints_of(coordinates, estimate, earned) if several else (),
@@ -167,6 +165,10 @@ def gather(
         second_opinions=evaluation.second_opinions,
         quick=evaluation.quick,
     )
+
+
+def _sentence(words: str | None) -> str | None:
+    return None if words is None else f"{words[:1].upper()}{words[1:]}."
 
 
 def checked_truth(
