@@ -311,15 +311,13 @@ def plan(
             "split" gives each stage rows of its own, as the theory does. Default: "step" if the
             data has step indices and a horizon is given, else "all".
         stages: number of stages of a discounted problem; chosen from gamma and the data if None.
-        recipe: settings of the training that differ from the usual, as `Recipe(steps=500)` or
-            `{"steps": 500}`; all others are chosen.
+        recipe: settings that differ from the usual, as `Recipe(steps=500)` or `{"steps": 500}`.
         action_draws: actions drawn at every next observation from a policy given as a sampler.
         seed: everything random follows from it; the same seed gives identical results.
         interval: the level of intervals, such as 0.9, or `Interval(0.9, replicates=10)`; None gives
             none. They come from fits to resampled episodes: ten take up to four evaluations.
-        second_opinions: whether other estimators are asked too; see `docs/baselines.md`.
-        quick: a first look, within half a minute: fewer stages and steps, no intervals and no
-            second opinions. It is marked as such wherever it is shown.
+        second_opinions: whether other estimators are asked too.
+        quick: a first look: fewer stages and steps, no intervals and no second opinions.
 
     Example: `print(fle.plan(data, policy, gamma=0.99))`, then `.carry_out()`.
     """
@@ -327,19 +325,13 @@ def plan(
     wanted = _wanted(interval, second_opinions, quick)
     used, use, notes = _used_rows(data, rows, horizon)
     question = Question(gamma, horizon, use, stages, bool(quick))
-    keep_compiled()
-    # Of all rows, since the log's own policy is read off the following ones.
-    with doing("asking the policy"):
-        settled = settle(policy, data, seed=seed)
-        target = tabulated(settled, used, draws=action_draws, seed=seed)
+    target = _asked(policy, data, used, action_draws, seed)
     with doing("planning"):
-        needed = planned_memory(len(used), target.following.candidates)
-        require_memory(needed, "The plan", len(used))
         spec, why = _chosen_model(model, used, question)
         decisions = _decide(used, question, target, spec, asked, notes + why)
         settings = decisions.as_plain() | {"action_draws": as_plain(action_draws)}
-        settings |= {} if second_opinions or quick else {"second_opinions": False}
-        settings |= {"quick": True} if quick else {}
+        if quick or not second_opinions:
+            settings |= {"quick": True} if quick else {"second_opinions": False}
         prints = data.fingerprint, target.fingerprint
         provenance = Provenance(*prints, int(seed), settings, current_versions())
         logged = LoggedData.of(data, gamma, horizon)
@@ -454,6 +446,18 @@ class Decisions(NamedTuple):
         problem = {name: as_plain(value) for name, value in asdict(self.problem).items()}
         recipe = {name: as_plain(value) for name, value in asdict(self.recipe).items()}
         return {**problem, "model": self.model.as_plain(), "recipe": recipe}
+
+
+def _asked(policy: Policy, data: Dataset, used: Dataset, draws: int, seed: int) -> TabulatedPolicy:
+    """What the policy does at the rows that are used, if a plan for them fits in memory."""
+    keep_compiled()
+    with doing("asking the policy"):
+        # Of all rows, since the log's own policy is read off the following ones.
+        settled = settle(policy, data, seed=seed)
+        target = tabulated(settled, used, draws=draws, seed=seed)
+    needed = planned_memory(len(used), target.following.candidates)
+    require_memory(needed, "The plan", len(used))
+    return target
 
 
 def _wanted(interval: Any, second_opinions: bool, quick: bool) -> tuple[Interval | None, bool]:
