@@ -24,8 +24,9 @@ from fle.files import (
 # The hash of every other file of a directory; written last.
 MANIFEST = "manifest.json"
 MANIFEST_FORMAT = 1
-# Files of the directory itself, or of one inside it; nothing hidden, and nothing outside.
-LISTED = re.compile(r"([\w-][\w.-]*/)?[\w-][\w.-]*")
+# Files of the directory itself, or of one inside it; nothing hidden, nothing outside, and no name
+# that a file system would refuse.
+LISTED = re.compile(r"([\w-][\w.-]{0,99}/)?[\w-][\w.-]{0,99}", re.ASCII)
 # As many bytes cannot be guessed.
 LEAST_KEY = 16
 # By annotation, what may stand in a file: a whole number is a number too.
@@ -145,7 +146,7 @@ def check_manifest(
         _check_signature(path, {"format": MANIFEST_FORMAT, "files": files}, signature, key)
     for name, stated in files.items():
         if LISTED.fullmatch(name) is None:
-            raise ManifestError(f"{path} names {name!r}, which is no file of a run.")
+            raise ManifestError(f"{path} names {name[:60]!r}, which is no file of a run.")
         if name not in rewritten:
             _check_file(directory / name, stated)
     return frozenset(files)

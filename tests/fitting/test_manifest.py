@@ -71,6 +71,10 @@ def test_every_file_that_is_listed_counts(finished, tmp_path):
             load(run)
 
 
+# A name of this length is one that the system itself refuses to look for.
+MANIFEST_OF = b'{"format": 1, "files": {"%s": 3}, "signature": null}'
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -80,6 +84,9 @@ def test_every_file_that_is_listed_counts(finished, tmp_path):
         (b'{"format": 1, "files": {}, "signature": null}', "does not list run.json"),
         (b'{"format": 1, "files": {"../x": {}}, "signature": null}', "which is no file of a run"),
         (b'{"format": 1, "files": {"/etc/passwd": 1}, "signature": null}', "no file of a run"),
+        (MANIFEST_OF % ("a" * 300).encode(), "no file of a run"),
+        (MANIFEST_OF % ("x/" + "a" * 200).encode(), "no file of a run"),
+        (MANIFEST_OF % ("é" * 150).encode(), "no file of a run"),
         (b'{"format": 1, "files": {"run.json": 3}, "signature": null}', "not the file that was"),
     ],
 )
