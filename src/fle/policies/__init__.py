@@ -11,6 +11,7 @@ from fle.policies.function_policies import (
 )
 from fle.policies.loading import (
     from_d3rlpy,
+    from_safetensors,
     from_stable_baselines3,
     from_torch,
     load_policy,
@@ -38,6 +39,7 @@ __all__ = [
     "Stochastic",
     "TabulatedPolicy",
     "from_d3rlpy",
+    "from_safetensors",
     "from_stable_baselines3",
     "from_torch",
     "load_policy",

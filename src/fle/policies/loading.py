@@ -10,13 +10,16 @@ import functools
 import importlib
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+from scipy.special import softmax
 
-from fle.errors import PolicyError, SettingsError
+from fle.errors import PolicyError, SettingsError, nearest
 from fle.policies.action_table import Array
 from fle.policies.function_policies import (
     Deadline,
@@ -34,6 +37,10 @@ from fle.policies.row_policies import Behaviour
 TorchKind = Literal["probs", "logits", "action", "mean_std", "mean_log_std"]
 Actions = Literal["drawn", "greedy"]
 TIMEOUT_SECONDS = 600.0
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "tanh": np.tanh,
+    "relu": lambda values: np.maximum(values, 0.0),
+}
 LEAST_MEMORY = 256 * 2**20
 _CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
@@ -165,6 +172,108 @@ def from_torch(module: Callable[[Any], Any], *, kind: TorchKind) -> Policy:
         return _to_numpy(mean), _to_numpy(std.exp() if kind == "mean_log_std" else std)
 
     return Normal(mean_and_std)
+
+
+def from_safetensors(
+    path: str | Path,
+    *,
+    kind: Literal["logits", "action", "mean_log_std"],
+    layers: str | Sequence[str] = "",
+    activation: Literal["tanh", "relu"] = "tanh",
+    log_std: str | None = None,
+) -> Policy:
+    """A plain network from a file of its weights, which can run no code, in NumPy alone.
+
+    h <- activation(W h + b) for every layer but the last, which has no activation; CleanRL's and
+    RLlib's usual actors are such networks.
+
+    Args:
+        path: of a safetensors file with `NAME.weight` (out, in) and `NAME.bias` (out,).
+        kind: what the last layer says: `logits` (n, A); `action` (n, k); or `mean_log_std`, means
+            and log standard deviations side by side, (n, 2k), unless `log_std` names the latter.
+        layers: what the names of its layers begin with, such as "actor."; they are taken in the
+            order of the numbers in their names. Several beginnings follow each other.
+        activation: between two layers.
+        log_std: the name of a tensor of k log standard deviations, the same at all observations.
+
+    Example: `from_safetensors("agent.safetensors", kind="logits", layers="actor.")`.
+    """
+    tensors = read_tensors(Path(path))
+    parts = [layers] if isinstance(layers, str) else list(layers)
+    network = _layers_of(str(path), tensors, parts)
+    if activation not in ACTIVATIONS:
+        raise SettingsError(f'activation: expected "tanh" or "relu", got {activation!r}')
+    between = ACTIVATIONS[activation]
+
+    def ask(observations: Array) -> Array:
+        hidden = np.asarray(observations, np.float64).reshape(len(observations), -1)
+        for place, (weight, bias) in enumerate(network):
+            if hidden.shape[1] != weight.shape[1]:
+                raise PolicyError(
+                    f"{path}: expected observations of {weight.shape[1]} numbers, got"
+                    f" {hidden.shape[1]}"
+                )
+            hidden = (hidden if place == 0 else between(hidden)) @ weight.T + bias
+        return hidden
+
+    if kind == "logits":
+        return Probabilities(lambda observations: softmax(ask(observations), axis=1))
+    if kind == "action":
+        return Deterministic(ask)
+    if kind != "mean_log_std":
+        raise SettingsError(f"kind: expected logits, action or mean_log_std, got {kind!r}")
+    if log_std is not None and log_std not in tensors:
+        raise PolicyError(f"{path}: has no {log_std!r}{nearest(log_std, tensors)}")
+
+    def mean_and_std(observations: Array) -> tuple[Array, Array]:
+        outputs = ask(observations)
+        if log_std is None:
+            mean, logs = np.split(outputs, 2, axis=1)
+            return mean, np.exp(logs)
+        return outputs, np.broadcast_to(np.exp(tensors[log_std].reshape(1, -1)), outputs.shape)
+
+    return Normal(mean_and_std)
+
+
+def read_tensors(path: Path) -> dict[str, Array]:
+    """The tensors of a safetensors file, all of finite numbers."""
+    try:
+        found = {name: np.asarray(t, np.float64) for name, t in load_file(path).items()}
+    except (OSError, SafetensorError, TypeError, ValueError, KeyError) as error:
+        raise PolicyError(
+            f"{path}: cannot be read as safetensors ({error}); of a PyTorch checkpoint, save the"
+            " weights with safetensors.torch.save_file"
+        ) from error
+    for name, tensor in found.items():
+        if not np.isfinite(tensor).all():
+            raise PolicyError(f"{path}: {name} has values that are not finite")
+    return found
+
+
+def _layers_of(
+    path: str, tensors: Mapping[str, Array], prefixes: Sequence[str]
+) -> list[tuple[Array, Array]]:
+    """Weights and biases in order, each of which takes what the one before gives."""
+    names = [name.removesuffix(".weight") for name in tensors if name.endswith(".weight")]
+    names.sort(key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
+    chosen: list[str] = []
+    for prefix in prefixes:
+        found = [name for name in names if name.startswith(prefix)]
+        if not found:
+            known = ", ".join(sorted(tensors)[:10])
+            raise PolicyError(f"{path}: no layer begins with {prefix!r}; the file has {known}")
+        chosen += found
+    network: list[tuple[Array, Array]] = []
+    for name in chosen:
+        weight, bias = tensors[f"{name}.weight"], tensors.get(f"{name}.bias", np.zeros(1))
+        before = network[-1][0].shape[0] if network else weight.shape[-1]
+        if weight.ndim != 2 or weight.shape[1] != before:
+            raise PolicyError(
+                f"{path}: {name}.weight has shape {weight.shape}; expected (outputs, {before}), as"
+                " the layer before it gives: say by `layers` which network is meant"
+            )
+        network.append((weight, np.broadcast_to(bias, weight.shape[:1])))
+    return network
 
 
 def from_stable_baselines3(model: Any, *, actions: Actions = "drawn") -> Policy:
