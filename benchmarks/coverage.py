@@ -372,7 +372,10 @@ def held_against(truth: dict, found: dict, ends: dict, verdict: Verdict) -> dict
     std = truth["std"]
     return {
         "level": verdict.level,
-        "reasons": [[one.level, one.what, one.figure] for one in verdict.reasons],
+        "reasons": [
+            [one.level, one.what, None if one.figure is None else round(one.figure, 3)]
+            for one in verdict.reasons
+        ],
         "errors": {asked: round((found[asked] - truth[asked]) / std, 4) for asked in MEASURES},
         "covers": {a: bool(low <= truth[a] <= high) for a, (low, high) in ends.items()},
         "widths": {a: round((high - low) / std, 4) for a, (low, high) in ends.items()},
@@ -485,7 +488,7 @@ def main() -> None:
             continue
         run = (fitted if asked[1] in TABULAR else judged)(*asked)
         with RESULTS.open("a") as file:
-            file.write(json.dumps(run) + "\n")
+            file.write(json.dumps(run, separators=(",", ":")) + "\n")
         print(*asked, run["level"], f"{worst(run):.2f}", run["seconds"], flush=True)
     text = tables(known())
     TABLE.write_text(text)

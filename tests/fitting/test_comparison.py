@@ -39,6 +39,7 @@ def known(**samples):
         name: SimpleNamespace(
             returns=ReturnDistribution.from_samples(values),
             verdict=SimpleNamespace(level="trust"),
+            quick=False,
         )
         for name, values in rows.items()
     }
