@@ -128,7 +128,9 @@ def measure(task, gamma, seed, cache, model):
         warnings.simplefilter("ignore", fle.FLEWarning)
         data = logged_data(task, seed)
         began = time.perf_counter()
-        result = fle.evaluate(data, task.target_policy, gamma=gamma, model=model, seed=seed)
+        result = fle.evaluate(
+            data, task.target_policy, gamma=gamma, model=model, seed=seed, anyway=True
+        )
     seconds = time.perf_counter() - began
     returns = truth(task, gamma, cache)
     std = returns.std()

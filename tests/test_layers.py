@@ -45,8 +45,10 @@ ALLOWED["report"] = ALLOWED["trust"] | {"trust"}
 HANDED_ON = {
     ("fitting/comparison.py", "report"),
     ("fitting/evaluation.py", "report"),
+    ("fitting/evaluation.py", "trust"),
     ("returns/distribution.py", "report"),
     ("fitting/planning.py", "baselines"),
+    ("fitting/planning.py", "trust"),
 }
 # May import anything below the command line.
 TOP = {"__init__", "paper", "cli", "__main__"}

@@ -77,7 +77,10 @@ def test_the_table(first, finished):
     assert "return over 6 steps, discounted by gamma = 0.9; model gaussian" in first.out
     assert "note: returns are discounted by 0.9 and end after 6 steps" in lines
     assert lines[-1] == f"report: {finished / 'report.html'}"
-    starts = [i for i, line in enumerate(lines) if re.search("target policy +logged$", line)]
+    assert lines[0] == "verdict: caution"
+    # Half of the episodes were cut off after four of six steps: what they earned is another return.
+    assert any("logged episodes were cut off" in line and "not shown" in line for line in lines)
+    starts = [i for i, line in enumerate(lines) if re.search("  target policy$", line)]
     assert [lines[i].split("  ")[0] for i in starts] == ["gain", HOSTILE, f"-1 gain + 2 {HOSTILE}"]
     for i in starts:
         table = lines[i : i + 11]
@@ -109,8 +112,9 @@ def test_the_document(second, finished):
     assert document["returns"]["gain"]["cvar:0.1"] == law.marginal("gain").cvar(0.1)
     total = law.scalarize([-1.0, 2.0])
     assert document["returns"]["weighted sum"]["below:-2"] == total.probability(below=-2)
-    # Sixty logged episodes have no worst hundredth of a percent.
-    assert document["logged_returns"]["gain"]["cvar:0.0001"] is None
+    assert document["logged_returns"] is None
+    assert document["verdict"]["level"] == "caution"
+    assert document["visits"]["rows"] == document["data"]["rows"]
     assert document["report"] == str(finished / "report.html")
 
 
@@ -202,5 +206,6 @@ def test_numbers_without_coverage_are_given_on_demand_only(capsys, tmp_path):
     data, out = write(tmp_path, columns), tmp_path / "run"
     assert np.isfinite(returns_of(capsys, data, "--anyway", "--out", out)["mean"])
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert "too little of what the target policy does for a headline number" in page
+    assert "Verdict: do not use" in page
+    assert "There is no headline number" in page
     assert "100.0% of its actions were never logged there" in page

@@ -36,7 +36,10 @@ def known(**samples):
     """A comparison of policies whose returns are these."""
     rows = {name: np.asarray(values, dtype=float) for name, values in samples.items()}
     evaluations = {
-        name: SimpleNamespace(returns=ReturnDistribution.from_samples(values))
+        name: SimpleNamespace(
+            returns=ReturnDistribution.from_samples(values),
+            verdict=SimpleNamespace(level="trust"),
+        )
         for name, values in rows.items()
     }
     paired = {name: values.reshape(len(values), -1) for name, values in rows.items()}
@@ -77,7 +80,7 @@ def test_the_best_comes_first_by_any_measure(by, order):
 def test_the_mean_orders_what_is_printed():
     lines = repr(RANKED).splitlines()
     assert lines[0] == "Comparison"
-    assert lines[1] == "  1. wide: mean 3"
+    assert lines[1] == "  1. wide: mean 3 (trust)"
     assert lines[3].startswith("  3. low: mean 1")
 
 

@@ -27,7 +27,7 @@ def test_every_value_shows_its_result():
         assert f"{value:.5g}" in page
         assert name in page or name == HOSTILE
     assert "the first wins" in page
-    assert "covered" in page
+    assert "caution" in page
 
 
 def test_names_are_escaped():

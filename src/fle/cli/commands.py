@@ -168,6 +168,13 @@ OPINIONS = (
         "switch",
     ),
 )
+CALIBRATION = (
+    Option(
+        "calibration",
+        "predict held-out episodes of the logging policy, by one more fit",
+        "switch",
+    ),
+)
 QUICK = Option(
     "quick", "a first look within half a minute: fewer steps, no second opinions", "switch"
 )
@@ -248,7 +255,7 @@ EVALUATE = Command(
         ("data", (DATA, *COLUMNS)),
         ("policy", (POLICY, *POLICY_SETTINGS)),
         ("problem", PROBLEM),
-        ("fit", (QUICK, *FIT, *INTERVAL, *OPINIONS)),
+        ("fit", (QUICK, *FIT, *INTERVAL, *OPINIONS, *CALIBRATION)),
         (
             "output",
             (
@@ -391,7 +398,7 @@ DEMO = Command(
                 Option("out", "run directory", metavar="RUN", default="demo"),
             ),
         ),
-        ("fit", (QUICK, *FIT, *INTERVAL, *OPINIONS)),
+        ("fit", (QUICK, *FIT, *INTERVAL, *OPINIONS, *CALIBRATION)),
         ("output", (MEMORY, JSON, CONFIG)),
     ),
 )

@@ -31,7 +31,7 @@ from fle.returns.measures import usual_measures
 from fle.returns.risk import percentage
 
 if TYPE_CHECKING:
-    from fle.fitting import Comparison
+    from fle.fitting import Comparison, Evaluation, Plan
     from fle.fitting.comparison import Difference
 
 
@@ -131,14 +131,14 @@ def _document(
             {
                 "policy": name,
                 options.by.text: values[name],
-                "coverage": None if found.coverage is None else found.coverage.as_plain(),
+                "coverage": _coverage(found),
                 **results(found, options),
             }
             for name, found in ranked
         ],
         "refused": [
-            {"policy": name, "coverage": plan.target.as_plain()}
-            for name, plan in comparison.refused.items()
+            {"policy": name, "coverage": _coverage(found), "verdict": _verdict(found)}
+            for name, found in comparison.refused.items()
         ],
         "pairing": comparison.pairing(),
         "differences": [
@@ -152,6 +152,18 @@ def _document(
         ],
         "run": options.out,
     }
+
+
+def _coverage(found: "Plan | Evaluation") -> dict[str, Any] | None:
+    covered: Any = getattr(found, "target", found)
+    covered = covered.coverage
+    return None if covered is None else covered.as_plain()
+
+
+def _verdict(found: "Plan | Evaluation") -> dict[str, Any] | None:
+    """None where nothing was fitted."""
+    verdict = getattr(found, "verdict", None)
+    return None if verdict is None else verdict.as_plain()
 
 
 def _interval(comparison: "Comparison", pair: "Difference") -> dict[str, Any] | None:
@@ -183,7 +195,7 @@ def _lines(
             f"note: {comparison.caution()}",
         ]
     for name, refused in comparison.refused.items():
-        lines.append(f"no estimate for {name}: {refused.withheld}")
+        lines.append(f"no estimate for {name}: {one_line(str(refused.withheld))}")
     if comparison.refused:
         lines.append("log data closer to it, or see the extrapolation with --anyway")
     return lines
@@ -194,11 +206,12 @@ def _ranking_lines(
 ) -> list[str]:
     shown = list(dict.fromkeys([*usual_measures(), options.by]))
     style = style_of(comparison.returns[names[0]])
-    rows = [["", "policy", *(m.heading for m in shown)]]
+    rows = [["", "policy", "verdict", *(m.heading for m in shown)]]
     for place, name in enumerate(names, 1):
         law = comparison.returns[name]
-        rows.append([str(place), name, *(cell(m, law.measure(m), style) for m in shown)])
-    return aligned(rows, left=2)
+        level = comparison.evaluations[name].verdict.level
+        rows.append([str(place), name, level, *(cell(m, law.measure(m), style) for m in shown)])
+    return aligned(rows, left=3)
 
 
 def _pair_lines(comparison: "Comparison", names: list[str]) -> list[str]:

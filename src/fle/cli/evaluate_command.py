@@ -18,6 +18,7 @@ from fle.cli.text_tables import (
     opinions_table,
     returns_document,
     risk_table,
+    verdict_lines,
 )
 from fle.recipe import FIRST_LOOK
 from fle.returns import ReturnDistribution, distances_to_truth
@@ -65,6 +66,15 @@ def carry_out(options: argparse.Namespace, messages: Messages, truth: Truth | No
     out = None if options.out is None else Path(options.out)
     with settings_kept(out, EVALUATE, options, data, [] if out is None else [out]):
         evaluation = plan.carry_out(anyway=options.anyway, out=out, resume=options.resume)
+    document["verdict"] = evaluation.verdict.as_plain()
+    if evaluation.withheld is not None:
+        if out is not None:
+            from fle.fitting.runs import seal_run
+
+            # With what the command line added to it.
+            seal_run(out, options.sign_key)
+        lines = [*verdict_lines(evaluation), f"no estimate for {options.policy}", WAY_OUT]
+        return Outcome(tuple(lines), {**document, "returns": None}, NO_ESTIMATE)
     return _shown(evaluation, plan, document, options, messages, truth)
 
 
@@ -103,9 +113,13 @@ def _shown(
     ]
     if evaluation.quick:
         heading.append(("quick", in_options(FIRST_LOOK)))
-    lines = [*labelled(heading), "", *table, *distance_lines, ""]
+    lines = [*verdict_lines(evaluation), "", *labelled(heading), "", *table, *distance_lines, ""]
     if evaluation.second_opinions is not None:
         lines += [*opinions_table(evaluation), ""]
+    if evaluation.calibration is not None:
+        lines.append(f"calibration: {one_line(evaluation.calibration.in_words())}")
+    if evaluation.logged.remark is not None:
+        lines.append(f"logged: {evaluation.logged.remark}")
     if evaluation.intervals is not None:
         lines.append(f"intervals: {evaluation.intervals.in_words()}")
     lines += [f"note: {note}" for note in evaluation.notes]

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from fle.cli.inputs import planned, read_data_to_fit
-from fle.cli.messages import DONE, NOT_MET, UNDECIDED, Messages, Outcome
+from fle.cli.messages import DONE, NOT_MET, UNDECIDED, Messages, Outcome, one_line
 from fle.cli.text_tables import aligned, data_words, labelled
 from fle.files import write_atomically
 
@@ -39,5 +39,7 @@ def gate(options: argparse.Namespace, messages: Messages) -> Outcome:
         "",
         f"gate: {found.answer}",
     ]
+    if found.evaluation is not None:
+        lines.insert(0, f"verdict: {one_line(found.evaluation.verdict.in_words())}")
     document = {"policy": options.policy, **found.as_plain(), "junit": options.junit}
     return Outcome(tuple(lines), document, CODES[found.answer], one_line=True)

@@ -120,6 +120,8 @@ def planned(text: str, data: Dataset, options: argparse.Namespace) -> "Plan":
         seed=options.seed,
         interval=asked_interval(options),
         second_opinions=not options.no_second_opinions,
+        # Not of commands that evaluate several policies: they have one log.
+        calibration=getattr(options, "calibration", False),
         # A gate has no such option: what decides is never a first look.
         quick=getattr(options, "quick", False),
     )

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fle.cli.commands import EVALUATE, FIT, INTERVAL, OPINIONS, QUICK
+from fle.cli.commands import CALIBRATION, EVALUATE, FIT, INTERVAL, OPINIONS, QUICK
 from fle.cli.evaluate_command import Truth, carry_out, true_returns
 from fle.cli.front import UsageError
 from fle.cli.messages import WRONG_INPUT, Messages, Outcome
@@ -14,6 +14,7 @@ from fle.cli.parser import build_parser, resolve, subparsers_of
 from fle.cli.run_files import REPORT, Context, draw_report, read_context
 from fle.errors import nearest
 
+DEMO_FIT = (QUICK, *FIT, *INTERVAL, *OPINIONS, *CALIBRATION)
 Parsers = dict[str, argparse.ArgumentParser]
 # The tasks and the peers' scripts are part of the project, and not of what is installed.
 BENCH_SCRIPT = Path("benchmarks") / "peers" / "bench.py"
@@ -62,10 +63,7 @@ def demo(options: argparse.Namespace, messages: Messages) -> Outcome:
         "gamma": example.gamma,
         "horizon": example.horizon,
         "out": options.out,
-        **{
-            option.name: getattr(options, option.name)
-            for option in (QUICK, *FIT, *INTERVAL, *OPINIONS)
-        },
+        **{option.name: getattr(options, option.name) for option in DEMO_FIT},
     }
     said = {name: value for name, value in given.items() if value is not None}
     told = resolve(EVALUATE, argparse.Namespace(**said))

@@ -78,6 +78,15 @@ def risk_table(
     return lines
 
 
+def verdict_lines(evaluation: "Evaluation") -> list[str]:
+    """Whether the estimate may be used, why, and what would change it; the verdict first."""
+    verdict = evaluation.verdict
+    if not verdict.reasons:
+        return [f"verdict: {one_line(verdict.in_words())}"]
+    first, *reasons = verdict.lines()
+    return [f"verdict: {first}", *(f"  {one_line(reason)}" for reason in reasons)]
+
+
 def interval_heading(replicates: Replicates) -> str:
     """Of a column of intervals."""
     return f"{percentage(replicates.level)} interval"
@@ -129,6 +138,21 @@ def returns_document(
         "intervals": intervals_document(evaluation, measures, weights),
         "logged_returns": document["logged"],
         "second_opinions": opinions_document(evaluation),
+        **evidence_document(evaluation),
+    }
+
+
+def evidence_document(evaluation: "Evaluation") -> dict[str, Any]:
+    """What the verdict rests on beside coverage and second opinions; None for what was not asked.
+
+    error_estimate: in the form of the paper's theorems, in standard deviations of the return.
+    """
+    from fle.trust.verdict import error_estimate
+
+    parts = {name: getattr(evaluation, name) for name in ("visits", "bellman", "calibration")}
+    plain = {name: None if part is None else part.as_plain() for name, part in parts.items()}
+    return {"verdict": evaluation.verdict.as_plain(), **plain} | {
+        "error_estimate": error_estimate(evaluation)
     }
 
 
@@ -190,8 +214,8 @@ def _document_names(evaluation: "Evaluation") -> list[str]:
 
 
 def logged_law(evaluation: "Evaluation") -> ReturnDistribution | None:
-    """What the logged episodes earned, as far as that is known."""
-    earned = evaluation.logged.returns
+    """What the logged episodes earned, where it is the same kind of return."""
+    earned = evaluation.logged.comparable
     if earned is None:
         return None
     return ReturnDistribution.from_samples(earned, evaluation.return_names)

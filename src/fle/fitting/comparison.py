@@ -77,13 +77,14 @@ class Difference:
 class Comparison(Tabular):
     """Several policies, evaluated on one log with the same settings and seed.
 
-    evaluations: by name, in the order given. refused: plans of those the data hardly covers.
+    evaluations: by name, in the order given. refused: those without numbers, as plans where the
+        data hardly covers the policy, or as evaluations where the verdict is "do not use".
     paired: by name, returns (n, d) from the same n starts.
     weights: of the rewards in the sum that is ranked; None for one reward.
     """
 
     evaluations: Mapping[str, Evaluation]
-    refused: Mapping[str, Plan]
+    refused: Mapping[str, Plan | Evaluation]
     paired: Mapping[str, np.ndarray]
     starts: int
     weights: tuple[float, ...] | None = None
@@ -102,21 +103,28 @@ class Comparison(Tabular):
         """Carry out plans that were made for the same data and problem; see `compare`."""
         first = _alike(plans)
         summed = ranking_weights(weights, first.data)
-        refused = {n: p for n, p in plans.items() if p.withheld is not None and not anyway}
+        refused: dict[str, Plan | Evaluation] = {
+            n: p for n, p in plans.items() if p.withheld is not None and not anyway
+        }
+        fitted: dict[str, Evaluation] = {}
         evaluations: dict[str, Evaluation] = {}
         paired = {}
         which = _paired_starts(len(first.target.initial), first.provenance.seed)
         for place, (name, planned) in enumerate(plans.items()):
             if name in refused:
                 continue
-            evaluations[name] = planned.carry_out(
+            fitted[name] = planned.carry_out(
                 anyway=anyway,
                 progress=Titled(name, progress or default_progress()),
                 out=_folder(out, name),
                 resume=resume,
                 # What one step earns does not depend on the policy: one fit serves all.
-                known=next(iter(evaluations.values()), None) if first.is_one_fit else None,
+                known=next(iter(fitted.values()), None) if first.is_one_fit else None,
             )
+            if fitted[name].withheld is not None:
+                refused[name] = fitted[name]
+                continue
+            evaluations[name] = fitted[name]
             # A stream for each policy: from the start on, the two of a pair have nothing in common.
             random = Randomness(first.provenance.seed, Purpose.PAIRS, 1 + place)
             paired[name] = _returns_from(evaluations[name], planned, which, random.generator)
@@ -251,8 +259,7 @@ class Comparison(Tabular):
         return table
 
     def _verdicts(self, names: Sequence[str]) -> list[str]:
-        covered = [self.evaluations[name].coverage for name in names]
-        return ["covered" if c is None or c.enough else "extrapolation" for c in covered]
+        return [self.evaluations[name].verdict.level for name in names]
 
     def plot(self) -> Any:
         """An Altair chart of all distribution functions."""
@@ -281,7 +288,10 @@ class Comparison(Tabular):
         return rows @ np.ones(1) if self.weights is None else rows @ np.asarray(self.weights)
 
     def __repr__(self) -> str:
-        lines = [f"  {place}. {name}: mean {value:.5g}" for place, (name, value) in self._places()]
+        lines = [
+            f"  {place}. {name}: mean {value:.5g} ({self.evaluations[name].verdict.level})"
+            for place, (name, value) in self._places()
+        ]
         lines += [f"  no estimate for {name}: {p.withheld}" for name, p in self.refused.items()]
         return "\n".join([f"Comparison{self._mark}", *lines])
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.metadata import version
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import equinox as eqx
 import jax
@@ -20,13 +20,15 @@ from jaxtyping import Array, Float
 from fle.data import Dataset
 from fle.data.readers.coding import label_codes
 from fle.data.readers.reading import unnamed
-from fle.errors import DataError, FLEError, SettingsError
+from fle.errors import CoverageError, DataError, FLEError, SettingsError
 from fle.files import plain_json
+from fle.fitting.bellman import BellmanErrors
 from fle.fitting.encoding import Encoder, Fitted
 from fle.fitting.measurement import StageRecord
 from fle.fitting.problem import Problem, sum_of_discounts
 from fle.fitting.replicates import Refits
 from fle.fitting.sampling import SAMPLE_BLOCK, draw_block, in_data_units
+from fle.fitting.visits import Visits
 from fle.manifests import Key, require_form
 from fle.models.law import Density, placed
 from fle.models.specs import ModelSpec
@@ -35,14 +37,20 @@ from fle.notebook import Tabular, html_lines
 from fle.policies.answers import Coverage
 from fle.recipe import Resolved
 from fle.returns import ReturnDistribution
+from fle.returns.calibration import Calibration
 from fle.returns.intervals import Estimate, Intervals, Replicates
 from fle.returns.measures import Measure
 from fle.returns.opinions import SecondOpinions
+
+if TYPE_CHECKING:
+    from fle.trust.verdict import Verdict
 
 DENSITY_CONTEXTS = 2_048
 # What float32 makes of a return at its limit, in units of the return scale.
 EDGE = 1e-5
 DENSITY_BLOCK = 256
+# Share of the discounted steps that logged episodes may lack and still be set beside an estimate.
+MOST_MISSING = 0.02
 FORMAT = 1
 PACKAGES = ("fle", "jax", "jaxlib", "numpy", "equinox", "optax", "safetensors")
 # What must be the same for a run to go on.
@@ -62,6 +70,10 @@ class Evaluation(Tabular):
     provenance: all settings, the seed, the versions, and fingerprints of data and policy.
     refits: fits to resampled episodes, where intervals were asked for.
     second_opinions: what other estimators say of the same return; None where they were left out.
+    visits: how well the log covers where the policy goes; None for the one that logged it.
+    bellman: how far the fits are from their own targets; None where there are too few rows.
+    calibration: predictions of held-out episodes of the logging policy, where it was asked for.
+    released: whether numbers are given whatever the verdict is.
     """
 
     problem: Problem
@@ -80,6 +92,38 @@ class Evaluation(Tabular):
     provenance: "Provenance"
     refits: Refits | None = None
     second_opinions: SecondOpinions | None = None
+    visits: Visits | None = None
+    bellman: BellmanErrors | None = None
+    calibration: Calibration | None = None
+    released: bool = False
+
+    @cached_property
+    def verdict(self) -> "Verdict":
+        """Whether the estimate may be used: "trust", "caution" or "do not use", and why.
+
+        Example: `print(result.verdict)`.
+        """
+        from fle.trust.verdict import verdict_of
+
+        return verdict_of(self)
+
+    @property
+    def withheld(self) -> str | None:
+        """Why no number is given; None where they are, or were asked for all the same."""
+        if self.released or self.verdict.level != "do not use":
+            return None
+        return self.verdict.in_words()
+
+    def anyway(self) -> Self:
+        """The same, with numbers whatever the verdict is."""
+        return dataclasses.replace(self, released=True)
+
+    def _require_released(self) -> None:
+        if self.withheld is not None:
+            raise CoverageError(
+                f"No estimate: {self.withheld}. See result.verdict for what would change it, and "
+                "the numbers all the same with anyway=True, or result.anyway()."
+            )
 
     @property
     def gamma(self) -> float:
@@ -98,7 +142,11 @@ class Evaluation(Tabular):
 
     @cached_property
     def returns(self) -> ReturnDistribution:
-        """The distribution of the return from the initial states under the target policy."""
+        """The distribution of the return from the initial states under the target policy.
+
+        Raises `CoverageError` where the verdict is "do not use"; see `anyway`.
+        """
+        self._require_released()
         refits, fits = self.refits, self.fits
         law = self._distribution(fits[-1], self.initial_inputs, self.initial_weights)
         if refits is None:
@@ -119,7 +167,7 @@ class Evaluation(Tabular):
     @cached_property
     def intervals(self) -> Intervals | None:
         """The intervals of the usual measures, which print as a table; None without any."""
-        if self.refits is None:
+        if self.refits is None or self.withheld is not None:
             return None
         refits = self.refits
         return Intervals(self.returns, refits.level, len(refits.fits), refits.resampled)
@@ -161,6 +209,7 @@ class Evaluation(Tabular):
         return self._at(self.encoder.inputs(*self._batch(observations, actions)), step)
 
     def _at(self, inputs: np.ndarray, step: int) -> ReturnDistribution:
+        self._require_released()
         weights = np.full(len(inputs), 1 / len(inputs))
         law = self._distribution(self._fit_of(step), inputs, weights, step)
         if self.refits is None:
@@ -247,7 +296,8 @@ class Evaluation(Tabular):
         return self.returns.columns()
 
     def plot(self, kind: str = "density") -> Any:
-        """An Altair chart: "density", "cdf", "quantile", "joint", or "stages" of the fit.
+        """An Altair chart: "density", "cdf", "quantile", "joint", "stages" of the fit, or
+        "calibration", where it was asked for.
 
         What was logged is the grey line. Example: `result.plot("stages")`.
         """
@@ -256,10 +306,14 @@ class Evaluation(Tabular):
         return plot_evaluation(self, kind)
 
     def _repr_html_(self) -> str:
-        lines = [("problem", self.problem.in_words()), ("model", repr(self.model))]
+        lines: list[tuple[str, str]] = [("verdict", self.verdict.level)]
+        lines += [("why", reason.words) for reason in self.verdict.reasons]
+        lines += [("would change it", change) for change in self.verdict.changes]
+        lines += [("problem", self.problem.in_words()), ("model", repr(self.model))]
         if self.coverage is not None:
-            verdict = "" if self.coverage.enough else "not enough, this is extrapolation: "
-            lines.append(("coverage", f"{verdict}{self.coverage.in_words()}"))
+            lines.append(("coverage", self.coverage.in_words()))
+        if self.withheld is not None:
+            return html_lines("Evaluation", lines)
         if self.intervals is not None:
             lines.append(("intervals", self.intervals.in_words()))
         lines += [("note", note) for note in self.notes]
@@ -273,7 +327,10 @@ class Evaluation(Tabular):
             problem += f", horizon={self.horizon}"
         if self.quick:
             problem += ", quick=True"
-        return f"Evaluation({problem}, model={self.model!r}, stages={len(self.fits)})"
+        return (
+            f"Evaluation({problem}, model={self.model!r}, stages={len(self.fits)}, "
+            f"verdict={self.verdict.level!r})"
+        )
 
 
 @dataclass(frozen=True)
@@ -468,6 +525,7 @@ class LoggedData:
         cut as the evaluated returns are; None where whole episodes are not known.
     complete: (episodes,), whether an episode's return is whole: it ended, or reached the horizon.
         The others lack what came after they were cut off.
+    missing: share of the discounted steps that they lack, on average over all episodes.
     observation_names, action_names: of the columns, where the data has any.
     action_labels: what the action codes are called, where the data says so.
     """
@@ -480,13 +538,41 @@ class LoggedData:
     observation_names: tuple[str, ...] = ()
     action_names: tuple[str, ...] = ()
     action_labels: tuple[str, ...] = ()
+    missing: float = 0.0
+
+    @property
+    def comparable(self) -> np.ndarray | None:
+        """The returns, where they are as long as the evaluated ones; else None."""
+        return None if self.missing > MOST_MISSING else self.returns
+
+    @property
+    def remark(self) -> str | None:
+        """What should be known about the logged returns, if anything."""
+        if self.returns is None or self.complete is None:
+            return "whole logged episodes are not known, so there are no observed returns to show"
+        cut = int(np.sum(~self.complete))
+        if cut == 0:
+            return None
+        words = f"{cut:,} of {len(self.returns):,} logged episodes were cut off before they ended"
+        if self.comparable is None:
+            return (
+                f"{words} and lack {self.missing:.0%} of the discounted steps: what they earned"
+                " cannot be set beside the estimate, and is not shown"
+            )
+        return f"{words}: their observed returns lack what would have come after the cut"
 
     @classmethod
     def of(cls, data: Dataset, gamma: float, horizon: int | None) -> Self:
         """What is kept of these data."""
-        returns, complete = None, None
+        returns, complete, missing = None, None, 0.0
         if data.episodes is not None and data.whole_episodes:
             returns, complete = data.observed_returns(gamma, horizon)
+            # Episodes of a subset are not numbered without gaps.
+            lengths = np.unique(data.episodes, return_counts=True)[1][~complete]
+            whole = sum_of_discounts(gamma, horizon)
+            lacking = [sum_of_discounts(gamma, int(n)) / whole for n in np.unique(lengths)]
+            places = np.unique(lengths, return_inverse=True)[1]
+            missing = float(np.sum(1 - np.array(lacking)[places])) / len(returns)
         return cls(
             len(data),
             data.number_of_episodes,
@@ -496,6 +582,7 @@ class LoggedData:
             data.observation_names,
             data.action_names,
             data.action_labels,
+            missing,
         )
 
 

@@ -64,6 +64,7 @@ class Occupancy:
     distance: total variation between the log and the weighted log, from 0 to 1.
     beyond: share of the policy's visits where hardly anything was logged; weights stop short there.
     steps: how many steps the visits were followed.
+    pairs: what the policy does on its whole way, actions included, as the log shows it.
     """
 
     weights: Array
@@ -71,6 +72,7 @@ class Occupancy:
     distance: float
     beyond: float
     steps: int
+    pairs: "VisitedPairs"
 
     @property
     def worthwhile(self) -> bool:
@@ -91,7 +93,22 @@ class Occupancy:
 
     def as_plain(self) -> dict[str, Any]:
         """The figures, for machines."""
-        return {name: value for name, value in vars(self).items() if name != "weights"}
+        return {k: v for k, v in vars(self).items() if k not in ("weights", "pairs")}
+
+
+class VisitedPairs(NamedTuple):
+    """Where the policy goes and what it does there, as a law over logged rows.
+
+    rows: (k,) which rows of the data stand for the log.
+    chances: (k,) discounted visits of their observation and action over all steps, of sum 1.
+    beyond: share of its way where hardly anything was logged, with all that would follow.
+    by_step: last step of each part of the way, effective rows of its visits, and their mass.
+    """
+
+    rows: Array
+    chances: Array
+    beyond: float
+    by_step: tuple[tuple[int, float, float], ...]
 
 
 def occupancy(
@@ -131,14 +148,22 @@ def occupancy(
     base = np.ones(len(data)) if data.weights is None else data.weights / data.weights.mean()
     tabular = data.number_of_observations is not None and data.discrete_actions
     space = _Cells(data, target, base) if tabular else _Tilts(data, target, base, seed)
-    visits = _followed(space, data.steps is None, gamma, horizon)
+    visits, pairs, lost = _followed(space, data.steps is None, gamma, horizon)
     weights = _finished(base * space.ratios(visits), base, data.steps)
+    beyond = sum(visit.beyond for visit in visits) / sum(visit.mass for visit in visits)
     return Occupancy(
         weights=weights,
         effective_size=float(weights.sum() ** 2 / (weights**2).sum()),
         distance=float(0.5 * np.abs(weights - base).mean()),
-        beyond=sum(visit.beyond for visit in visits) / sum(visit.mass for visit in visits),
+        beyond=beyond,
         steps=visits[-1].step + 1,
+        pairs=VisitedPairs(
+            space.rows,
+            pairs / max(float(pairs.sum()), 1e-300),
+            # A pair that was never logged leads nowhere: all that would follow is unknown too.
+            lost / max(lost + float(pairs.sum()), 1e-300) if tabular else beyond,
+            tuple((v.step, v.rows, v.mass) for v in visits),
+        ),
     )
 
 
@@ -164,12 +189,14 @@ class _Visit(NamedTuple):
     mass: discounted probability of all of them.
     law: what a space needs to tell how often a row is visited, for its share in the log.
     beyond: the part of the mass that the log hardly shows.
+    rows: how many logged rows, all alike, would say as much of the visits.
     """
 
     step: int
     mass: float
     law: Any
     beyond: float
+    rows: float
 
 
 class _Law(NamedTuple):
@@ -184,11 +211,14 @@ class _Law(NamedTuple):
 class _Space(Protocol):
     """Pairs (x, a) as features, and the laws that their means stand for.
 
+    rows: (k,) those of the data that stand for the log. number: how many there are.
     start: (F,) means at the first step.
     following: (k, F) means at the pair after each row that stands for the log.
     going_on: (k,) 1.0 where there is one, 0.0 after a row that terminated.
     """
 
+    rows: Array
+    number: int
     start: Array
     following: Any
     going_on: Array
@@ -203,10 +233,15 @@ class _Space(Protocol):
         """(n,) Visits over density of the log at the observation of each row."""
 
 
-def _followed(space: _Space, stationary: bool, gamma: float, horizon: int | None) -> list[_Visit]:
-    """The policy's visits from the first step on, as long as they weigh or change."""
+def _followed(
+    space: _Space, stationary: bool, gamma: float, horizon: int | None
+) -> tuple[list[_Visit], Array, float]:
+    """The policy's visits from the first step on, as long as they weigh or change; how much of them
+    falls on each row; and what is lost where there is none.
+    """
     visits: list[_Visit] = []
-    means, last_means, mass, total = space.start, space.start, 1.0, 0.0
+    pairs, scale = np.zeros(len(space.rows)), space.number / len(space.rows)
+    means, last_means, mass, total, lost = space.start, space.start, 1.0, 0.0, 0.0
     for step in range(min(horizon or MOST_STEPS, MOST_STEPS)):
         law = space.law(means, step)
         if law is None:
@@ -220,17 +255,21 @@ def _followed(space: _Space, stationary: bool, gamma: float, horizon: int | None
         at_rest = stationary and space.apart(following, means) * to_come < SETTLED
         stops = at_rest or step + 1 == MOST_STEPS
         here = mass * (to_come if stops else 1.0)
+        pairs[law.rows] += here * law.chances
+        lost += mass * law.beyond * (left if gamma == 1 else (1 - gamma**left) / (1 - gamma))
+        told = scale * float(law.chances.sum() ** 2 / max((law.chances**2).sum(), 1e-300))
         if visits and stationary and space.apart(means, last_means) < SAME:
             before = visits.pop()
             here, beyond = here + before.mass, here * law.beyond + before.beyond
+            told = min(told, before.rows)
         else:
             beyond, last_means = here * law.beyond, means
-        visits.append(_Visit(step, here, law.told_by, beyond))
+        visits.append(_Visit(step, here, law.told_by, beyond, told))
         total, mass = total + mass, mass * rate
         if stops or mass * to_come < NEGLIGIBLE * total:
             break
         means = following
-    return visits
+    return visits, pairs, lost
 
 
 class _Cells:
@@ -246,6 +285,7 @@ class _Cells:
         self._logged = self._places(data.observations)
         self._cells = self._logged * self._actions + data.actions
         self._base, self._steps = base, data.steps
+        self.rows, self.number = np.arange(len(data)), len(data)
         self.going_on = (~data.terminations).astype(float)
         self.following = self._expected(data.next_observations, target.following)
         initial = self._expected(data.require_initial_observations(), target.initial)
@@ -305,7 +345,8 @@ class _Tilts:
         self._features = _Features(data, target, order[: MOST_FEATURES * 100])
         size = self._features.size
         number = int(MOST_WORK / size**2) * (1 if data.steps is None else int(data.steps.max()) + 1)
-        self._rows = np.sort(order[:number])
+        self._rows = self.rows = np.sort(order[:number])
+        self.number = len(data)
         self.going_on = (~data.terminations[self._rows]).astype(float)
         self.start = self._features.expected(
             data.require_initial_observations(), target.initial

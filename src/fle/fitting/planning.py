@@ -13,6 +13,7 @@ from fle.data import Dataset
 from fle.data.passes import require_memory
 from fle.errors import CoverageError, FLEError, FLEWarning, SettingsError
 from fle.fitting.behaviour import LoggingPolicy, logging_policy
+from fle.fitting.bellman import bellman_errors
 from fle.fitting.checkpoints import Resume
 from fle.fitting.compiled import keep_compiled
 from fle.fitting.encoding import Encoder
@@ -25,7 +26,7 @@ from fle.fitting.following import (
     normal_coupling,
 )
 from fle.fitting.loop import Finished, Keeper, Loop, NothingKept
-from fle.fitting.occupancy import occupancy
+from fle.fitting.occupancy import Occupancy, occupancy
 from fle.fitting.problem import (
     Problem,
     RowUse,
@@ -46,6 +47,7 @@ from fle.fitting.replicates import NoRefitKept, RefitKeeper, Resampling, replica
 from fle.fitting.runs import begin_run
 from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness
 from fle.fitting.supports import return_limits
+from fle.fitting.visits import Visits
 from fle.models.objectives import GradientObjective
 from fle.models.specs import ModelSpec, as_plain, family
 from fle.models.support import lattice_of
@@ -86,8 +88,10 @@ class Plan(Tabular):
     model, recipe: what is fitted, and how, with every setting chosen.
     stages: the rows and discount of each fit. data: the rows that are used.
     logging: the policy that logged the data, where the plan had a use for it.
+    occupancy: where the policy goes, as the log tells it; None where it is the log's own.
     interval: which intervals the evaluation gets; None where none were asked for, or can be.
     second_opinions: whether other estimators are asked too.
+    calibration: whether held-out episodes of the logging policy are predicted.
     notes, warnings: what was decided for the user, and what they should know.
     withheld: why no headline number can be given; None where it can.
     """
@@ -111,13 +115,20 @@ class Plan(Tabular):
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
     logging: LoggingPolicy | None = None
+    occupancy: Occupancy | None = None
     interval: Interval | None = None
     second_opinions: bool = True
+    calibration: bool = False
 
     @property
     def withheld(self) -> str | None:
         """Why no headline number can be given: the data hardly shows what the policy does."""
         return None if self.target.enough else self.target.in_words()
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether stages are trained, on some of their rows, and not solved at once on all."""
+        return isinstance(self.model.fitted_by(self.recipe), GradientObjective)
 
     @property
     def is_one_fit(self) -> bool:
@@ -159,7 +170,7 @@ class Plan(Tabular):
         self.cost.require_memory()
         if out is None:
             keeper: Keeper = Finished(known) if known else NothingKept()
-            return self._fitted(keeper, NoRefitKept(), progress, known)
+            return self._fitted(keeper, NoRefitKept(), progress, known, anyway)
         with begin_run(out, self.provenance, self.model, resume) as run:
             if run.finished:
                 found = run.result(self.model)
@@ -167,12 +178,12 @@ class Plan(Tabular):
                 for remark in found.warnings:
                     if remark not in self.warnings:
                         warnings.warn(remark, FLEWarning, stacklevel=2)
-                return found
+                return found.anyway() if anyway else found
             for remark in run.remarks:
                 warnings.warn(remark, FLEWarning, stacklevel=2)
             planned = replace(self, warnings=(*self.warnings, *run.remarks))
             keeper = Finished(known) if known else run.checkpoints
-            evaluation = planned._fitted(keeper, run.checkpoints, progress, known)
+            evaluation = planned._fitted(keeper, run.checkpoints, progress, known, anyway)
             run.finish(evaluation)
         return evaluation
 
@@ -182,20 +193,9 @@ class Plan(Tabular):
         refit_keeper: RefitKeeper,
         progress: Progress | None,
         known: Evaluation | None,
+        anyway: bool,
     ) -> Evaluation:
-        loop = Loop(
-            spec=self.model,
-            recipe=self.recipe,
-            encoder=self.encoder,
-            rows=self.encoder.rows(self.data, self.following, self.trail),
-            trail=self.trail,
-            weights=self.weights,
-            stages=self.stages,
-            probe=self.probe,
-            kept=self.problem.kept,
-            finite=self.problem.horizon is not None,
-            seed=self.provenance.seed,
-        )
+        loop = self._loop()
         progress = progress or default_progress()
         state = loop.run(keeper, progress)
         refits = None
@@ -227,8 +227,30 @@ class Plan(Tabular):
             coverage=self.target.coverage,
             provenance=self.provenance,
             refits=refits,
+            visits=None if self.occupancy is None else Visits.of(self.data, self.occupancy),
+            bellman=bellman_errors(self, state.fits, self.is_trained),
+            released=True,
         )
-        return with_second_opinions(self, evaluation) if self.second_opinions else evaluation
+        if self.second_opinions:
+            evaluation = with_second_opinions(self, evaluation)
+        if self.calibration:
+            evaluation = with_calibration(self, evaluation)
+        return replace(evaluation, released=anyway)
+
+    def _loop(self) -> Loop:
+        return Loop(
+            spec=self.model,
+            recipe=self.recipe,
+            encoder=self.encoder,
+            rows=self.encoder.rows(self.data, self.following, self.trail),
+            trail=self.trail,
+            weights=self.weights,
+            stages=self.stages,
+            probe=self.probe,
+            kept=self.problem.kept,
+            finite=self.problem.horizon is not None,
+            seed=self.provenance.seed,
+        )
 
     def as_plain(self) -> dict[str, Any]:
         """The plan for machines: all that is decided, without the arrays."""
@@ -293,20 +315,18 @@ def plan(
     seed: int = 0,
     interval: Interval | Mapping[str, Any] | float | None = None,
     second_opinions: bool = True,
+    calibration: bool = False,
     quick: bool = False,
 ) -> Plan:
     """Resolve everything about an evaluation without training: what would be done, and why.
 
     Args:
         data: the logged transitions.
-        policy: the target policy, as any function from observations to probabilities or actions. It
-            is asked here, and nowhere else.
+        policy: any function from observations to probabilities or actions; asked here alone.
         gamma: discount factor. Without a horizon it must be below 1.
-        horizon: number of steps of an episode; the return is then finite, and undiscounted unless
-            gamma is given too.
-        model: "auto", which chooses by the dimension of the return, the number of rows and how many
-            returns are possible; a name of `fle.models.names()`; or hyperparameters such as
-            `GMM(components=20)`.
+        horizon: number of steps; the return is then undiscounted unless gamma is given too.
+        model: "auto", which chooses by the data; a name of `fle.models.names()`; or
+            hyperparameters such as `GMM(components=20)`.
         rows: "all" lets every row serve every stage, "step" uses a row at its own step only, and
             "split" gives each stage rows of its own, as the theory does. Default: "step" if the
             data has step indices and a horizon is given, else "all".
@@ -316,8 +336,9 @@ def plan(
         seed: everything random follows from it; the same seed gives identical results.
         interval: the level of intervals, such as 0.9, or `Interval(0.9, replicates=10)`; None gives
             none. They come from fits to resampled episodes: ten take up to four evaluations.
-        second_opinions: whether other estimators are asked too.
-        quick: a first look: fewer stages and steps, no intervals and no second opinions.
+        second_opinions: whether other estimators are asked too; see `docs/baselines.md`.
+        calibration: whether held-out episodes of the logging policy are predicted, by another fit.
+        quick: a first look, marked as such: fewer stages and steps, no intervals, no opinions.
 
     Example: `print(fle.plan(data, policy, gamma=0.99))`, then `.carry_out()`.
     """
@@ -325,20 +346,50 @@ def plan(
     wanted = _wanted(interval, second_opinions, quick)
     used, use, notes = _used_rows(data, rows, horizon)
     question = Question(gamma, horizon, use, stages, bool(quick))
-    target = _asked(policy, data, used, action_draws, seed)
+    keep_compiled()
+    # Of all rows, since the log's own policy is read off the following ones.
+    with doing("asking the policy"):
+        settled = settle(policy, data, seed=seed)
+        target = tabulated(settled, used, draws=action_draws, seed=seed)
     with doing("planning"):
-        spec, why = _chosen_model(model, used, question)
-        decisions = _decide(used, question, target, spec, asked, notes + why)
+        decisions = _decisions(used, question, target, model, asked, notes)
         settings = decisions.as_plain() | {"action_draws": as_plain(action_draws)}
-        if quick or not second_opinions:
-            settings |= {"quick": True} if quick else {"second_opinions": False}
-        prints = data.fingerprint, target.fingerprint
-        provenance = Provenance(*prints, int(seed), settings, current_versions())
+        settings |= _unusual(second_opinions, calibration, quick)
+        provenance = _provenance(data, target, seed, settings)
         logged = LoggedData.of(data, gamma, horizon)
         planned = _plan_of(decisions, target, logged, provenance, *wanted)
     for remark in planned.warnings[len(data.warnings) :]:
         warnings.warn(remark, FLEWarning, stacklevel=2)
     return planned
+
+
+def _decisions(
+    used: Dataset,
+    question: "Question",
+    target: TabulatedPolicy,
+    model: str | ModelSpec,
+    asked: Recipe,
+    notes: list[str],
+) -> "Decisions":
+    """What is decided, if there is memory for it."""
+    needed = planned_memory(len(used), target.following.candidates)
+    require_memory(needed, "The plan", len(used))
+    spec, why = _chosen_model(model, used, question)
+    return _decide(used, question, target, spec, asked, notes + why)
+
+
+def _unusual(second_opinions: bool, calibration: bool, quick: bool) -> dict[str, bool]:
+    """Settings that runs remember only where they are not the usual ones."""
+    asked = {"quick": bool(quick), "calibration": bool(calibration)}
+    found = {name: True for name, value in asked.items() if value}
+    return found if second_opinions or quick else {**found, "second_opinions": False}
+
+
+def _provenance(
+    data: Dataset, target: TabulatedPolicy, seed: int, settings: dict[str, Any]
+) -> Provenance:
+    prints = data.fingerprint, target.fingerprint
+    return Provenance(*prints, int(seed), settings, current_versions())
 
 
 def evaluate(
@@ -355,6 +406,7 @@ def evaluate(
     seed: int = 0,
     interval: Interval | Mapping[str, Any] | float | None = None,
     second_opinions: bool = True,
+    calibration: bool = False,
     quick: bool = False,
     anyway: bool = False,
     progress: Progress | None = None,
@@ -394,6 +446,7 @@ def evaluate(
         seed=seed,
         interval=interval,
         second_opinions=second_opinions,
+        calibration=calibration,
         quick=quick,
     )
     return planned.carry_out(anyway=anyway, progress=progress, out=out, resume=resume)
@@ -416,6 +469,17 @@ def with_second_opinions(planned: Plan, evaluation: Evaluation) -> Evaluation:
         second_opinions=opinions,
         warnings=(*evaluation.warnings, *opinions.warnings),
     )
+
+
+def with_calibration(planned: Plan, evaluation: Evaluation) -> Evaluation:
+    """An evaluation beside predictions of held-out episodes, or why there can be none."""
+    from fle.trust.held_out import calibration_of
+
+    try:
+        found = calibration_of(planned)
+    except FLEError as refusal:
+        return replace(evaluation, notes=(*evaluation.notes, f"no calibration: {refusal}"))
+    return replace(evaluation, calibration=found)
 
 
 class Question(NamedTuple):
@@ -446,18 +510,6 @@ class Decisions(NamedTuple):
         problem = {name: as_plain(value) for name, value in asdict(self.problem).items()}
         recipe = {name: as_plain(value) for name, value in asdict(self.recipe).items()}
         return {**problem, "model": self.model.as_plain(), "recipe": recipe}
-
-
-def _asked(policy: Policy, data: Dataset, used: Dataset, draws: int, seed: int) -> TabulatedPolicy:
-    """What the policy does at the rows that are used, if a plan for them fits in memory."""
-    keep_compiled()
-    with doing("asking the policy"):
-        # Of all rows, since the log's own policy is read off the following ones.
-        settled = settle(policy, data, seed=seed)
-        target = tabulated(settled, used, draws=draws, seed=seed)
-    needed = planned_memory(len(used), target.following.candidates)
-    require_memory(needed, "The plan", len(used))
-    return target
 
 
 def _wanted(interval: Any, second_opinions: bool, quick: bool) -> tuple[Interval | None, bool]:
@@ -556,15 +608,14 @@ def _coupled(
     return table, discrete_coupling(data, table.probabilities, after), logging
 
 
-def _row_weights(
+def _occupancy(
     data: Dataset, target: TabulatedPolicy, problem: Problem, recipe: Resolved
-) -> tuple[np.ndarray | None, tuple[str, ...]]:
-    """Of the rows in every fit: by where the policy goes, if that can be told and is of use."""
+) -> Occupancy | None:
+    """Where the policy goes, if that can be told and is of use."""
     one_step = problem.horizon == 1
     if not recipe.occupancy or one_step or target.coverage is None or problem.rows == "split":
-        return data.weights, ()
-    found = occupancy(data, target, gamma=problem.gamma, horizon=problem.horizon)
-    return (found.weights, (found.in_words(),)) if found.worthwhile else (data.weights, ())
+        return None
+    return occupancy(data, target, gamma=problem.gamma, horizon=problem.horizon)
 
 
 def _plan_of(
@@ -583,7 +634,10 @@ def _plan_of(
         # What is solved at once has nothing to choose by rows that it does not see.
         stages = tuple(stage.with_all_rows() for stage in stages)
     inputs, shares, starts = _initial_inputs(data, target, encoder)
-    weights, why = _row_weights(data, target, problem, recipe)
+    visited = _occupancy(data, target, problem, recipe)
+    used = visited is not None and visited.worthwhile
+    weights = visited.weights if visited is not None and used else data.weights
+    why = (visited.in_words(),) if visited is not None and used else ()
     interval, provenance, remark = _possible_interval(interval, data, provenance)
     notes = (*notes, *why, *remark)
     looked = (FIRST_LOOK,) if provenance.settings.get("quick") else ()
@@ -607,8 +661,10 @@ def _plan_of(
         notes=notes,
         warnings=(*data.warnings, *looked, *target.remarks, *remarks),
         logging=logging,
+        occupancy=visited,
         interval=interval,
         second_opinions=second_opinions,
+        calibration="calibration" in provenance.settings,
     )
 
 

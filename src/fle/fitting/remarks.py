@@ -58,13 +58,27 @@ def overfitting(known: float, held_out: float, rows: int) -> tuple[str, ...]:
 
 
 def unsettled(records: Sequence[StageRecord]) -> tuple[str, ...]:
-    """What the last stages of a discounted fit still changed, where it is more than chance.
+    """What the last stages of a discounted fit still changed, where it is more than chance."""
+    window, moved = drift(records)
+    if not moved.any():
+        return ()
+    mean, tail = moved
+    return (
+        f"the fit has not settled: over its last {window} stages the mean moved by {mean:.2f} and "
+        f"the CVaR by {tail:.2f} standard deviations of the return; ask for more stages, such as "
+        f"stages={2 * len(records)}",
+    )
+
+
+def drift(records: Sequence[StageRecord]) -> tuple[int, np.ndarray]:
+    """How far mean and CVaR moved, (2,) in standard deviations of the return, and over how many
+    stages; zero where it is chance.
 
     Means of the last tenth of the stages are held against those of the tenth before.
     """
     window = len(records) // 10
     if window < LEAST_WINDOW:
-        return ()
+        return window, np.zeros(2)
     values = np.stack([[record.mean, record.cvar] for record in records[-2 * window :]])
     spread = np.maximum(np.mean([record.std for record in records[-window:]], axis=0), 1e-30)
     before, after = values[:window], values[window:]
@@ -72,13 +86,8 @@ def unsettled(records: Sequence[StageRecord]) -> tuple[str, ...]:
     # Stages that wander about one place do not drift.
     noise = np.sqrt((before.var(axis=0) + after.var(axis=0)) / window) / spread
     if not np.any((moved > DRIFT) & (moved > 3 * noise)):
-        return ()
-    mean, tail = moved.max(axis=1)
-    return (
-        f"the fit has not settled: over its last {window} stages the mean moved by {mean:.2f} and "
-        f"the CVaR by {tail:.2f} standard deviations of the return; ask for more stages, such as "
-        f"stages={2 * len(records)}",
-    )
+        return window, np.zeros(2)
+    return window, moved.max(axis=1)
 
 
 def lost_tail(targets: np.ndarray, drawn: np.ndarray, rows: int) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from fle.errors import FLEError, ModelError
 from fle.files import read_json, write_atomically, write_json
+from fle.fitting.bellman import BellmanErrors
 from fle.fitting.checkpoints import (
     RECORD,
     Arrays,
@@ -30,11 +31,13 @@ from fle.fitting.evaluation import FORMAT, Evaluation, LoggedData, Provenance, r
 from fle.fitting.loop import blank_fit
 from fle.fitting.problem import Problem, checked_gamma
 from fle.fitting.replicates import Refits
+from fle.fitting.visits import Visits
 from fle.manifests import require_form
 from fle.models.law import Sizes
 from fle.models.specs import ModelSpec, family, names, spec_from_plain
 from fle.policies.answers import Coverage
 from fle.recipe import Recipe, Resolved
+from fle.returns.calibration import Calibration
 from fle.returns.opinions import COMPARED, SecondOpinions
 
 RUN = "run.json"
@@ -62,10 +65,19 @@ FORM: dict[str, Any] = {
         "observation_names": list[str],
         "action_names": list[str],
         "action_labels": list[str],
+        "missing": float,
     },
     "coverage": Coverage | None,
     "second_opinions": SecondOpinions | None,
+    "visits": Visits | None,
+    "bellman": BellmanErrors | None,
+    "calibration": Calibration | None,
+    "released": bool,
+    # For other programs: it follows from the rest.
+    "verdict": dict[str, Any] | None,
 }
+# What runs lack that were written before it was measured.
+LATER = {"visits": None, "bellman": None, "calibration": None, "released": True, "verdict": None}
 # What `replicates.safetensors` says beside its arrays.
 REFITS = {"run": str, "level": float, "resampled": str, "replicates": int}
 # No hyperparameter that somebody would choose is larger: a stranger's may be, to fill the memory.
@@ -78,7 +90,8 @@ def write_result(evaluation: Evaluation, directory: Path) -> None:
     content = tensor_bytes(_arrays(evaluation), {"run": run})
     write_atomically(directory / MODEL, content)
     if find_spec("pyarrow") is not None:
-        samples = evaluation.returns.samples
+        # Of a result that is withheld too: the fit itself lies beside them.
+        samples = evaluation.anyway().returns.samples
         write_atomically(directory / SAMPLES, _parquet(samples, evaluation.return_names))
     if evaluation.refits is not None:
         write_atomically(directory / REPLICATES, _refit_bytes(evaluation.refits, run))
@@ -92,8 +105,9 @@ def read_result(directory: Path, model: ModelSpec | None) -> Evaluation:
     facts = read_json(path)
     require_format(facts, str(path))
     if isinstance(facts.get("logged"), dict):
-        # Runs that were written before actions could have labels.
-        facts["logged"].setdefault("action_labels", [])
+        # Runs that were written before.
+        facts["logged"] = {"action_labels": [], "missing": 0.0} | facts["logged"]
+    facts = LATER | facts
     require_form(facts, FORM, str(path))
     arrays, header = _read_model(directory / MODEL)
     if not facts["run"] == header.get("run") == provenance.identity:
@@ -191,6 +205,13 @@ def _facts(evaluation: Evaluation, run: str) -> dict[str, Any]:
         "second_opinions": None
         if evaluation.second_opinions is None
         else evaluation.second_opinions.as_plain(),
+        "visits": None if evaluation.visits is None else evaluation.visits.as_plain(),
+        "bellman": None if evaluation.bellman is None else evaluation.bellman.as_plain(),
+        "calibration": None
+        if evaluation.calibration is None
+        else evaluation.calibration.as_plain(),
+        "released": evaluation.released,
+        "verdict": evaluation.verdict.as_plain(),
     }
 
 
@@ -231,6 +252,12 @@ def _evaluation(
         coverage=_coverage(facts["coverage"]),
         provenance=provenance,
         second_opinions=_second_opinions(facts["second_opinions"], facts["return_names"], source),
+        visits=None if facts["visits"] is None else Visits.from_plain(facts["visits"]),
+        bellman=None if facts["bellman"] is None else BellmanErrors.from_plain(facts["bellman"]),
+        calibration=None
+        if facts["calibration"] is None
+        else Calibration.from_plain(facts["calibration"]),
+        released=facts["released"],
     )
 
 

@@ -28,6 +28,8 @@ class Purpose(IntEnum):
     PAIRS = 4
     RESAMPLE = 5
     REFIT = 6
+    BELLMAN = 7
+    CALIBRATION = 8
 
 
 class Randomness:

@@ -61,6 +61,7 @@ def render_comparison(comparison: Comparison, by: Measure, title: str) -> str:
         "warnings": _warnings(comparison),
         "names": names,
         "refused": [(name, plan.withheld) for name, plan in comparison.refused.items()],
+        "verdicts": {name: comparison.evaluations[name].verdict.level for name in names},
         "pairs": _pairs(comparison, names),
         "pairing": capital(comparison.pairing()),
         "dominance": comparison.dominance_in_words(names),

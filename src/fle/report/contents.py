@@ -18,6 +18,7 @@ from fle.returns import ReturnDistribution, TruthDistance, distances_to_truth
 from fle.returns.intervals import Interval as IntervalSettings
 from fle.returns.measures import RISK_LEVEL
 from fle.returns.opinions import SecondOpinions
+from fle.trust.verdict import Verdict, looked_at
 
 FloatArray = NDArray[np.float64]
 Interval = tuple[float, float]
@@ -75,13 +76,16 @@ class Contents:
 
     draws, episodes: rows of the estimate and of the logged returns, for vector returns only.
     comparisons: empty without truth. command: a shell command or Python lines.
+    usable: whether there is a headline. looked_at: what could be wrong, and what was found.
     """
 
     title: str
     problem: str
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
-    enough_coverage: bool
+    usable: bool
+    verdict: Verdict
+    looked_at: tuple[tuple[str, str], ...]
     coordinates: tuple[Coordinate, ...]
     behaviour_remark: str | None
     comparisons: tuple[TruthDistance, ...]
@@ -118,8 +122,8 @@ def gather(
     if data is not None:
         logged = LoggedData.of(data, evaluation.gamma, evaluation.horizon)
     earned = None
-    if logged.returns is not None:
-        earned = ReturnDistribution.from_samples(logged.returns, estimate.names)
+    if logged.comparable is not None:
+        earned = ReturnDistribution.from_samples(logged.comparable, estimate.names)
     _check_intervals(extras.intervals, estimate.names)
     intervals = _headline_intervals(estimate) | dict(extras.intervals)
     coordinates = coordinates_of(estimate, earned, true_returns, intervals)
@@ -138,9 +142,11 @@ def gather(
         problem=evaluation.problem.in_words(),
         warnings=tuple(dict.fromkeys(warnings)),
         notes=tuple(dict.fromkeys(evaluation.notes)),
-        enough_coverage=covered is None or covered.enough,
+        usable=evaluation.verdict.level != "do not use",
+        verdict=evaluation.verdict,
+        looked_at=tuple(looked_at(evaluation)),
         coordinates=coordinates,
-        behaviour_remark=_remark(logged),
+        behaviour_remark=_sentence(logged.remark),
         comparisons=() if true_returns is None else distances_to_truth(estimate, true_returns),
         truth_size=0 if true_returns is None else len(true_returns.samples),
         joints=joints_of(coordinates, estimate, earned) if several else (),
@@ -159,6 +165,10 @@ def gather(
         second_opinions=evaluation.second_opinions,
         quick=evaluation.quick,
     )
+
+
+def _sentence(words: str | None) -> str | None:
+    return None if words is None else f"{words[:1].upper()}{words[1:]}."
 
 
 def checked_truth(
@@ -192,19 +202,6 @@ def _headline_intervals(estimate: ReturnDistribution) -> dict[tuple[str, str], I
         for name in estimate.names
         for text in HEADLINE
     }
-
-
-def _remark(logged: LoggedData) -> str | None:
-    """What should be said about the logged returns, if anything."""
-    if logged.returns is None or logged.complete is None:
-        return "Whole logged episodes are not known, so there are no observed returns to show."
-    cut = int(np.sum(~logged.complete))
-    if cut == 0:
-        return None
-    return (
-        f"{cut:,} of {len(logged.returns):,} logged episodes were cut off before they ended: their "
-        "observed returns lack what would have come after the cut."
-    )
 
 
 def coordinates_of(

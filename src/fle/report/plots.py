@@ -1,5 +1,6 @@
 """Single charts for notebooks, from the parts that the pages are made of."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,10 +30,11 @@ from fle.report.style import (
     value_axis,
 )
 from fle.returns import ReturnDistribution
+from fle.returns.calibration import Calibration
 
 WIDTH = 420
 OF_RETURNS = ("density", "cdf", "quantile", "joint")
-OF_EVALUATIONS = (*OF_RETURNS, "stages")
+OF_EVALUATIONS = (*OF_RETURNS, "stages", "calibration")
 COLOURS = (IMAGE.estimate, IMAGE.tail, IMAGE.truth, IMAGE.behaviour)
 DASHES = (SOLID, DASHED, [1, 3])
 
@@ -44,9 +46,13 @@ def plot_returns(returns: ReturnDistribution, kind: str = "density") -> Chart:
 
 
 def plot_evaluation(evaluation: Evaluation, kind: str = "density") -> Chart:
-    """The same beside what was logged, in grey; "stages" shows how the fit went."""
+    """The same beside what was logged, in grey; "stages" shows how the fit went, and "calibration"
+    where held-out episodes fell in their predictions.
+    """
     _require(kind, OF_EVALUATIONS)
-    logged = evaluation.logged.returns
+    if kind == "calibration":
+        return _calibration(evaluation.calibration)
+    logged = evaluation.logged.comparable
     earned = None
     if logged is not None:
         earned = ReturnDistribution.from_samples(logged, evaluation.return_names)
@@ -58,6 +64,30 @@ def plot_evaluation(evaluation: Evaluation, kind: str = "density") -> Chart:
         stage_returns_chart(alt, contents, i, IMAGE) for i in range(len(contents.coordinates))
     ]
     charts.append(likelihood_chart(alt, contents, IMAGE))
+    return _beside(alt, charts)
+
+
+def _calibration(found: Calibration | None) -> Chart:
+    """The transform of every return in equal bins, and what chance does to even ones."""
+    if found is None:
+        raise SettingsError("plot: calibration was not asked for; give calibration=True")
+    alt = altair_or_error()
+    charts = []
+    for one in found.coordinates:
+        width, expected = 1 / len(one.counts), found.episodes / len(one.counts)
+        rows = [
+            {"low": i * width, "high": (i + 1) * width, "count": count}
+            for i, count in enumerate(one.counts)
+        ]
+        x = alt.X("low:Q", title=f"place of {one_line(one.name)} in its predicted law")
+        y = alt.Y("count:Q", title="held-out episodes")
+        bars = alt.Chart(alt.Data(values=rows)).mark_bar(color=IMAGE.estimate)
+        # Two standard deviations of a binomial: 19 of 20 bins lie between.
+        away = 2 * math.sqrt(expected * (1 - width))
+        ends = [{"y": expected + away}, {"y": max(expected - away, 0)}]
+        band = alt.Chart(alt.Data(values=ends)).mark_rule(color=IMAGE.truth, strokeDash=DASHED)
+        layers = (bars.encode(x, y, x2="high:Q"), band.encode(alt.Y("y:Q")))
+        charts.append(alt.layer(*layers).properties(height=HEIGHT))
     return _beside(alt, charts)
 
 

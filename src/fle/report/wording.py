@@ -46,9 +46,9 @@ class Table:
 def headline(contents: Contents) -> tuple[HeadlineGroup, ...]:
     """Mean, mean of the worst tenth and chance of a loss, of every return.
 
-    None where the data shows too little of what the policy does.
+    None where the verdict is that they should not be used.
     """
-    if not contents.enough_coverage:
+    if not contents.usable:
         return ()
     alone = len(contents.coordinates) == 1
     return tuple(
@@ -87,10 +87,10 @@ def capital(label: str) -> str:
 
 def sentences(contents: Contents) -> list[str]:
     """The headline in words, one sentence or two a return."""
-    if not contents.enough_coverage:
+    if not contents.usable:
         return [
-            "The data shows too little of what the target policy does for a headline number. What "
-            "follows is extrapolated."
+            "There is no headline number, for the reasons above. What follows was asked for all "
+            "the same."
         ]
     alone = len(contents.coordinates) == 1
     lines = []

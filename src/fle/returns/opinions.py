@@ -145,12 +145,23 @@ class SecondOpinions:
                     f"{name}second opinions disagree beyond chance ({each}): one of them, or the "
                     "estimate, is wrong; see all of them before you rely on it"
                 )
-            elif self._blind(own):
+            elif name in self.blind:
                 lines.append(
                     f"{name}no second opinion can judge the estimate: none knows the mean to "
                     f"within {BLIND:g} standard deviations of the return"
                 )
         return tuple(lines)
+
+    @property
+    def blind(self) -> tuple[str, ...]:
+        """How lines begin of returns whose mean nobody knows well enough to say anything."""
+        several = len(self.own) > 1
+        disputed = {found.opinion.coordinate for found in self.disagreements}
+        return tuple(
+            f"{own.coordinate}: " if several else ""
+            for own in self.own
+            if own.coordinate not in disputed and self._blind(own)
+        )
 
     def _in_words(self, own: Opinion, found: Disagreement) -> str:
         mine, theirs = own.figures[found.asked], found.opinion.figures[found.asked]

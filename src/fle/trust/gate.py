@@ -77,7 +77,8 @@ class Gate:
     Each bound holds with probability `level`. All must be met to pass, so a policy that should not
     pass does so with probability 1 − level at most, however many requirements there are.
 
-    evaluation: of the policy; None where the data hardly covers it.
+    evaluation: of the policy; None where the data hardly covers it. Where its verdict is "do not
+        use", all is undecided.
     """
 
     decisions: tuple[Decision, ...]
@@ -102,6 +103,7 @@ class Gate:
         return {
             "answer": self.answer,
             "level": self.level,
+            "verdict": None if self.evaluation is None else self.evaluation.verdict.as_plain(),
             "requirements": [
                 {
                     "require": str(one.requirement),
@@ -134,6 +136,8 @@ class Gate:
 
     def __repr__(self) -> str:
         lines = [f"  {one.answer}: {one.requirement} ({one.why})" for one in self.decisions]
+        if self.evaluation is not None:
+            lines.append(f"  verdict on the estimate: {self.evaluation.verdict.in_words()}")
         return "\n".join([f"Gate: {self.answer}, at level {self.level:g}", *lines])
 
     @classmethod
@@ -161,6 +165,10 @@ class Gate:
             undecided = [Decision(one, None, "undecided", why) for one in requirements]
             return cls(tuple(undecided), level, None)
         evaluation, logged = planned.carry_out(), None
+        if evaluation.withheld is not None:
+            why = f"no estimate: {evaluation.withheld}"
+            undecided = [Decision(one, None, "undecided", why) for one in requirements]
+            return cls(tuple(undecided), level, evaluation)
         if any(one.bound is None for one in requirements):
             with warnings_named(BEHAVIOUR):
                 logged = plan_of(behaviour).carry_out(anyway=True).returns
