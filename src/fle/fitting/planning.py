@@ -346,11 +346,7 @@ def plan(
     wanted = _wanted(interval, second_opinions, quick)
     used, use, notes = _used_rows(data, rows, horizon)
     question = Question(gamma, horizon, use, stages, bool(quick))
-    keep_compiled()
-    # Of all rows, since the log's own policy is read off the following ones.
-    with doing("asking the policy"):
-        settled = settle(policy, data, seed=seed)
-        target = tabulated(settled, used, draws=action_draws, seed=seed)
+    target = _asked(policy, data, used, action_draws, seed)
     with doing("planning"):
         decisions = _decisions(used, question, target, model, asked, notes)
         settings = decisions.as_plain() | {"action_draws": as_plain(action_draws)}
@@ -510,6 +506,15 @@ class Decisions(NamedTuple):
         problem = {name: as_plain(value) for name, value in asdict(self.problem).items()}
         recipe = {name: as_plain(value) for name, value in asdict(self.recipe).items()}
         return {**problem, "model": self.model.as_plain(), "recipe": recipe}
+
+
+def _asked(policy: Policy, data: Dataset, used: Dataset, draws: int, seed: int) -> TabulatedPolicy:
+    """What the policy does at the rows that are used."""
+    keep_compiled()
+    with doing("asking the policy"):
+        # Of all rows, since the log's own policy is read off the following ones.
+        settled = settle(policy, data, seed=seed)
+        return tabulated(settled, used, draws=draws, seed=seed)
 
 
 def _wanted(interval: Any, second_opinions: bool, quick: bool) -> tuple[Interval | None, bool]:
