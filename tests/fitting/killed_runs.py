@@ -76,8 +76,8 @@ def command(name, *words, out=None):
     from fle.cli import main, run_files
     from fle.report import page
 
-    # Vega takes seconds to put together, and is the same each time. Other commands draw nothing:
-    # what they would draw is drawn again by repeating them, as reports are.
+    # Vega takes seconds to put together, and is the same each time. Other commands write
+    # tables alone: what they would draw is drawn again by repeating them, as reports are.
     page._bundle = lambda: "// Vega"
     if name != "report":
         run_files.DRAWING = ("no such package",)

@@ -7,6 +7,8 @@ import pytest
 from quick_fits import TABLE, cycle
 
 import fle
+from fle.cli import run_files
+from fle.cli.messages import Messages
 from fle.recipe import (
     FIRST_LOOK,
     HELD_OUT,
@@ -76,7 +78,7 @@ def test_fewer_stages_where_little_may_be_left():
     assert len(full.stages) - len(quick.stages) in (3, 4)
 
 
-def test_it_is_marked_everywhere(planned, tmp_path):
+def test_it_is_marked_everywhere(planned, tmp_path, monkeypatch):
     result = planned.carry_out()
     assert result.quick
     assert "quick=True" in repr(result)
@@ -90,6 +92,16 @@ def test_it_is_marked_everywhere(planned, tmp_path):
     page = (tmp_path / "page.html").read_text()
     assert "A first look, estimated from logged data alone" in page
     assert FIRST_LOOK in page
+    # Where nothing can draw, the page has the tables, and says so.
+    monkeypatch.setattr(run_files, "DRAWING", ("no_such_package",))
+    messages = Messages()
+    context = run_files.Context("", "", ("a <warning>",))
+    tables = run_files.draw_report(loaded, tmp_path / "tables.html", context, messages, None)
+    assert "tables and no charts, as no_such_package is missing" in messages.warnings[0]
+    page = tables.read_text()
+    assert "a first look" in page
+    assert "mean of the worst 10%" in page
+    assert "a &lt;warning&gt;" in page
 
 
 def test_it_has_no_intervals():
