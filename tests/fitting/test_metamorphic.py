@@ -170,7 +170,7 @@ def test_an_offset_of_discounted_rewards_is_a_sum_of_offsets():
             recipe=RECIPE,
             anyway=True,
         )
-        returns = result.returns.sample(4000, seed=0)[:, 0]
+        returns = result.returns.sample(4000, seed=0).reshape(-1)
         found.append(returns / scale - offset / (1 - gamma))
     for other in found[1:]:
         check_same(other, found[0])

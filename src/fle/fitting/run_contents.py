@@ -76,8 +76,6 @@ FORM: dict[str, Any] = {
     # For other programs: it follows from the rest.
     "verdict": dict[str, Any] | None,
 }
-# What runs lack that were written before it was measured.
-LATER = {"visits": None, "bellman": None, "calibration": None, "released": True, "verdict": None}
 # What `replicates.safetensors` says beside its arrays.
 REFITS = {"run": str, "level": float, "resampled": str, "replicates": int}
 # No hyperparameter that somebody would choose is larger: a stranger's may be, to fill the memory.
@@ -107,7 +105,6 @@ def read_result(directory: Path, model: ModelSpec | None) -> Evaluation:
     if isinstance(facts.get("logged"), dict):
         # Runs that were written before.
         facts["logged"] = {"action_labels": [], "missing": 0.0} | facts["logged"]
-    facts = LATER | facts
     require_form(facts, FORM, str(path))
     arrays, header = _read_model(directory / MODEL)
     if not facts["run"] == header.get("run") == provenance.identity:

@@ -253,5 +253,5 @@ def test_options_that_a_source_cannot_take(tmp_path):
 def test_a_missing_package_is_named_with_its_command(tmp_path, monkeypatch):
     path = write_parquet(tmp_path / "log.parquet", log())
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
-    with pytest.raises(DataError, match=r"needs pyarrow.*pip install 'fle\[files\]'"):
+    with pytest.raises(DataError, match=r"needs pyarrow.*pip install h5py pyarrow"):
         read(path)
