@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fle.baselines.logged_episodes import FloatArray, IntArray, WeightedEpisodes
+from fle.data import Dataset
 from fle.errors import SettingsError
 from fle.fitting.cross_fitting import dealt_rows
 from fle.fitting.evaluation import Evaluation
@@ -15,6 +16,24 @@ from fle.fitting.problem import sum_of_discounts
 from fle.fitting.sampling import SAMPLE_BLOCK, draw_block, in_data_units
 from fle.policies import ActionTable, Policy, settle
 from fle.recipe import Recipe
+
+
+def fitted_to(plan: Plan, data: Dataset, policy: Policy) -> Evaluation:
+    """An evaluation as the plan says, of other rows or another policy, and without opinions."""
+    problem = plan.problem
+    return evaluate(
+        data,
+        policy,
+        gamma=problem.gamma,
+        horizon=problem.horizon,
+        model=plan.model,
+        rows=problem.rows,
+        stages=problem.stages if problem.horizon is None else None,
+        recipe=Recipe(**asdict(plan.recipe)),
+        seed=plan.provenance.seed,
+        second_opinions=False,
+        anyway=True,
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,22 +53,10 @@ class Critics:
         Bias of a fit that knows its rows by heart is thus kept out (Chernozhukov et al. 2018).
         policy: the one the plan was made for. folds: parts into which episodes are dealt.
         """
-        data, problem, seed = plan.data, plan.problem, plan.provenance.seed
-        settled = settle(policy, data, seed=seed)
-        parts = dealt_rows(data, folds, seed)
+        settled = settle(policy, plan.data, seed=plan.provenance.seed)
+        parts = dealt_rows(plan.data, folds, plan.provenance.seed)
         fitted = tuple(
-            evaluate(
-                data.subset(parts != part),
-                settled,
-                gamma=problem.gamma,
-                horizon=problem.horizon,
-                model=plan.model,
-                rows=problem.rows,
-                stages=problem.stages if problem.horizon is None else None,
-                recipe=Recipe(**asdict(plan.recipe)),
-                seed=seed,
-                anyway=True,
-            )
+            fitted_to(plan, plan.data.subset(parts != part), settled)
             for part in range(parts.max() + 1)
         )
         return cls(fitted, parts)

@@ -1,20 +1,17 @@
 """Calibration without ground truth: the logging policy, predicted for episodes not fitted to."""
 
 import warnings
-from dataclasses import asdict
 
 import numpy as np
 
-from fle.baselines.critics import Critics, drawn_actions
+from fle.baselines.critics import Critics, drawn_actions, fitted_to
 from fle.data import Dataset
 from fle.data.episodes import ends_episode, position_in_episode, starts_episode
 from fle.errors import DataError, FLEWarning
-from fle.fitting import evaluate
 from fle.fitting.planning import Plan
 from fle.fitting.problem import Problem
 from fle.fitting.sampling import Purpose, Randomness
 from fle.policies import ActionTable, load_policy, settle, tabulated
-from fle.recipe import Recipe
 from fle.returns.calibration import Calibration
 
 # Every so many-th episode is held out, at random; and how many are predicted at most.
@@ -47,19 +44,7 @@ def calibration_of(plan: Plan) -> Calibration:
     settled = settle(load_policy("behaviour"), data, seed=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FLEWarning)
-        fitted = evaluate(
-            data.subset(~rows),
-            settled,
-            gamma=problem.gamma,
-            horizon=problem.horizon,
-            model=plan.model,
-            rows=problem.rows,
-            stages=problem.stages if problem.horizon is None else None,
-            recipe=Recipe(**asdict(plan.recipe)),
-            seed=seed,
-            second_opinions=False,
-            anyway=True,
-        )
+        fitted = fitted_to(plan, data.subset(~rows), settled)
     some = data.subset(np.isin(data.episodes, held[:MOST_EPISODES]))
     table = tabulated(settled, some, seed=seed).following
     critics = Critics((fitted,))
