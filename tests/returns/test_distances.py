@@ -173,3 +173,16 @@ def test_distance_to_the_truth_of_a_weighted_sample():
     scale = np.sqrt(2 / (4 * n)) / 0.5
     assert abs(found.floor.mean - np.sqrt(2 / np.pi) * scale) < 6 * 0.61 * scale / np.sqrt(10)
     assert f"{found.distance:.3f} standard deviations away from the truth" in found.in_words()
+
+
+def test_a_few_weighted_atoms_are_not_a_small_sample():
+    """Shares 0.5, 0.1, 0.4 against themselves: what is left is the scatter of 20,000 draws."""
+    shares = np.array([0.5, 0.1, 0.4])
+    atoms = np.array([-1.0, 0.0, 1.0])
+    estimate = ReturnDistribution.from_samples(atoms, weights=shares)
+    truth = ReturnDistribution.from_samples(np.repeat(atoms, (5_000, 1_000, 4_000)))
+    (found,) = distances_to_truth(estimate, truth)
+    # Each of the two cumulative shares scatters by at most 0.5 / sqrt(20,000); four of these each.
+    spread = float(truth.std())
+    assert found.distance <= 2 * 4 * 0.5 / np.sqrt(20_000) / spread
+    assert found.floor.mean <= 2 * 4 * 0.5 * np.sqrt(1 / 20_000 + 1 / 10_000) / spread

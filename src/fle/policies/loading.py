@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 from scipy.special import softmax
 
 from fle.errors import PolicyError, SettingsError, nearest
@@ -237,6 +235,10 @@ def from_safetensors(
 
 def read_tensors(path: Path) -> dict[str, Array]:
     """The tensors of a safetensors file, all of finite numbers."""
+    # Imported here, as other policies do without it.
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
     try:
         found = {name: np.asarray(t, np.float64) for name, t in load_file(path).items()}
     except (OSError, SafetensorError, TypeError, ValueError, KeyError) as error:

@@ -136,10 +136,13 @@ class ReturnDistribution(Tabular):
         return rows[:, 0] if self.dim == 1 else rows
 
     def some_draws(self, most: int, seed: int = 0) -> FloatArray:
-        """At most this many rows (n, d) of `samples` that count alike."""
+        """At most this many rows (n, d) that count alike: of `samples`, or drawn by weight.
+
+        A weighted sample gives as many as are asked for: three atoms are not three draws.
+        """
         generator = np.random.default_rng(seed)
         if self.weights is not None:
-            return self._drawn(generator, min(most, len(self.samples)))
+            return self._drawn(generator, most)
         if len(self.samples) <= most:
             return self.samples
         return self.samples[generator.choice(len(self.samples), most, replace=False)]
