@@ -212,7 +212,7 @@ def test_fresh_draws_of_a_weighted_sample_follow_the_weights():
     # A share of 1/4 among 10,000: 5 standard errors, false alarm 6e-7.
     tolerance = 5 * np.sqrt(0.25 * 0.75 / 10_000)
     assert abs(weighted.sample(10_000, seed=0).mean() - 0.25) < tolerance
-    # As many draws that count alike as there are samples, at most.
+    # As many draws that count alike as are asked for.
     assert weighted.some_draws(10).shape == (10, 1)
     many = ReturnDistribution.from_samples(
         np.repeat([0.0, 1.0], 10_000), weights=np.repeat([3.0, 1.0], 10_000)
