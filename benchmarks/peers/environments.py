@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 # What is installed with its dependencies, and then without: SCOPE-RL asks for releases that no
@@ -14,7 +15,12 @@ NEEDED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("d3rlpy==2.8.1", "scikit-learn", "pandas", "seaborn", "hydra-core"),
     ),
 }
-ALONE = {"scope_rl": ("scope-rl==0.2.1", "pytorch-revgrad==0.2.0")}
+# The tasks run in Gymnasium as of this interpreter, whatever a peer asks for.
+GYMNASIUM = f"gymnasium=={version('gymnasium')}"
+ALONE = {
+    "d3rlpy": (GYMNASIUM,),
+    "scope_rl": (GYMNASIUM, "scope-rl==0.2.1", "pytorch-revgrad==0.2.0"),
+}
 
 
 def python_of(peer: str, folder: Path, say: Callable[[str], None]) -> Path:
@@ -29,7 +35,6 @@ def python_of(peer: str, folder: Path, say: Callable[[str], None]) -> Path:
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     for packages in NEEDED[peer]:
         subprocess.run([*pip, *packages], check=True)
-    if peer in ALONE:
-        subprocess.run([*pip, "--no-deps", *ALONE[peer]], check=True)
+    subprocess.run([*pip, "--no-deps", *ALONE[peer]], check=True)
     done.touch()
     return python
