@@ -76,7 +76,9 @@ def fitted(log: PeerLog, task: Any, question: Question, scaled: bool, seconds: f
     settings: dict[str, Any] = {"gamma": gamma}
     scaler = None
     if scaled:
-        spread = np.maximum(log.observations.std(axis=0), 1e-6)
+        spread = log.observations.std(axis=0)
+        # A state that was not logged stays what it is.
+        spread = np.where(spread > 1e-6, spread, 1.0)
         scaler = d3rlpy.preprocessing.StandardObservationScaler(
             mean=log.observations.mean(axis=0), std=spread
         )

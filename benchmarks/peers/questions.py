@@ -59,8 +59,9 @@ def is_discrete(task: Task) -> bool:
 class PeerLog:
     """A log as peers take it: flat arrays of two dimensions, episodes one after the other.
 
-    With a horizon, the step is one more observation and the last step ends an episode, since peers
-    know no horizon; the policy is asked without it.
+    Numbers of states become one column each, as peers know no states. With a horizon, the step is
+    one more observation and the last step ends an episode, since peers know no horizon; the policy
+    is asked without it.
     """
 
     observations: Array
@@ -71,6 +72,7 @@ class PeerLog:
     starts: Array
     positions: Array
     horizon: int | None
+    states: bool = False
 
     @classmethod
     def of(cls, task: Task, question: Question) -> "PeerLog":
@@ -79,10 +81,13 @@ class PeerLog:
         horizon = task.source.horizon
         positions = position_in_episode(columns["episodes"])
         kept = np.ones(len(positions), bool) if horizon is None else positions < horizon
-        observations = np.reshape(columns["observations"], (len(positions), -1))[kept]
+        seen, states = np.asarray(columns["observations"]), columns["observations"].ndim == 1
         starts = columns.get("initial_observations")
-        if starts is None:
-            starts = observations[positions[kept] == 0]
+        starts = seen[positions == 0] if starts is None else np.asarray(starts)
+        if states:
+            every = np.concatenate([seen, starts, np.asarray(columns["next_observations"])])
+            seen, starts = (np.eye(int(every.max()) + 1)[numbers] for numbers in (seen, starts))
+        observations = np.reshape(seen, (len(seen), -1))[kept]
         starts = np.reshape(starts, (len(starts), -1))
         positions, terminals = positions[kept], np.asarray(columns["terminations"], bool)[kept]
         ends = np.append(positions[1:] == 0, True)
@@ -99,11 +104,13 @@ class PeerLog:
             starts.astype(np.float32),
             positions,
             horizon,
+            states,
         )
 
     def plain(self, observations: Array) -> Array:
         """Observations as the task's policies know them."""
-        return observations if self.horizon is None else observations[:, :-1]
+        plain = observations if self.horizon is None else observations[:, :-1]
+        return plain.argmax(axis=1) if self.states else plain
 
 
 def padded(log: PeerLog, columns: dict[str, tuple[np.ndarray, Any]]) -> tuple[int, dict[str, Any]]:

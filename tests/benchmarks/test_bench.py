@@ -27,6 +27,16 @@ def test_a_horizon_ends_what_peers_are_handed():
     assert np.array_equal(log.plain(log.observations), log.observations[:, :1])
 
 
+def test_peers_see_a_state_as_a_column_and_policies_as_its_number():
+    question = Question("cliff_walking-slippery", seed=0, rows=300)
+    task = task_of(question)
+    log = PeerLog.of(task, question)
+    columns = task.source.log(300, 0)
+    assert np.array_equal(log.observations.sum(axis=1), np.ones(300))
+    assert np.array_equal(log.plain(log.observations), columns["observations"])
+    assert np.array_equal(log.plain(log.starts), columns["initial_observations"])
+
+
 def test_a_mixed_policy_lies_between_the_tasks_own_and_a_uniform_one():
     own, mixed = (task_of(Question("inventory-steady", 0, 10, share)) for share in (0.0, 0.5))
     at = np.array([[0.0], [5.0], [12.0]])
