@@ -38,8 +38,9 @@ LEAST_MOVED, LEAST_EFFECTIVE, LEAST_SHARE, MOST_BEYOND = 0.1, 300, 0.05, 0.5
 RIDGE = 10.0
 # The visits of a step may rest on no fewer rows than this, and than this share of them.
 FEWEST_ROWS, FEWEST_SHARE = 30, 0.02
-# Features that are used at most, and rows times their square that a Newton step may cost.
-MOST_FEATURES, MOST_WORK = 64, 3e7
+# Features that are used at most, rows at a step that stand for the log, and rows times features
+# squared that a Newton step may cost.
+MOST_FEATURES, MOST_ROWS, MOST_WORK = 64, 20_000, 3e7
 # Up to so many inputs have all their products as features; more have their squares alone.
 MOST_INPUTS = 12
 # Inputs farther out, in standard deviations, count as being there: exp() of squares takes off.
@@ -344,7 +345,8 @@ class _Tilts:
         order = np.random.default_rng(seed).permutation(len(data))
         self._features = _Features(data, target, order[: MOST_FEATURES * 100])
         size = self._features.size
-        number = int(MOST_WORK / size**2) * (1 if data.steps is None else int(data.steps.max()) + 1)
+        number = min(MOST_ROWS, int(MOST_WORK / size**2))
+        number *= 1 if data.steps is None else int(data.steps.max()) + 1
         self._rows = self.rows = np.sort(order[:number])
         self.number = len(data)
         self.going_on = (~data.terminations[self._rows]).astype(float)
@@ -438,12 +440,10 @@ class _Projection(NamedTuple):
         if tilt.effective_rows >= few:
             return tilt, 1.0
         centre = self.base @ self.features
-        tilt, part, stride = self._at(np.zeros(len(means))), 0.0, 0.25
-        while part < 1 and stride >= 1 / 32:
+        tilt, part = self._at(np.zeros(len(means))), 0.0
+        for stride in (1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32):
             tried = self.tilt(centre + (part + stride) * (means - centre), tilt.theta, few)
-            if tried.effective_rows < few:
-                stride /= 2
-            else:
+            if tried.effective_rows >= few:
                 tilt, part = tried, part + stride
         return tilt, part
 
