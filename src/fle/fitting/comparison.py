@@ -337,6 +337,12 @@ def compare(
 
     Example: `fle.compare(data, {"old": old, "new": new}, gamma=0.99).ranking("cvar:0.1")`.
     """
+    if not isinstance(policies, Mapping):
+        raise SettingsError(
+            'policies: expected a mapping from names to policies, such as {"new": new, "old": old},'
+            f" got {type(policies).__name__}"
+        )
+    require_dataset(data)
     ranking_weights(weights, data)
     plans = {}
     for name, policy in policies.items():

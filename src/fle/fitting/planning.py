@@ -344,6 +344,7 @@ def plan(
     """
     gamma, asked = checked_gamma(gamma, horizon, stages), Recipe.of(recipe)
     wanted = _wanted(interval, second_opinions, quick)
+    require_dataset(data)
     used, use, notes = _used_rows(data, rows, horizon)
     question = Question(gamma, horizon, use, stages, bool(quick))
     target = _asked(policy, data, used, action_draws, seed)

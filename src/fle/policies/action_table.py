@@ -278,7 +278,7 @@ def normalised(row_name: str, probabilities: Array) -> Array:
         row, action = np.argwhere(wrong)[0]
         raise PolicyError(
             f"probabilities: {row_name} {row}, action {action} is {exact[row, action]};"
-            " expected a number from 0 to 1"
+            " expected a number from 0 to 1; of scores (logits), take the softmax first"
         )
     sums = exact.sum(axis=1)
     off = ~(np.abs(sums - 1) <= SUM_TOLERANCE)

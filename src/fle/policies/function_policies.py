@@ -364,6 +364,7 @@ def call_in_batches(
             raise PolicyError(
                 f"the policy failed on rows {start} to {stop - 1}, observations of shape"
                 f" {batch.shape} and dtype {batch.dtype}: {type(error).__name__}: {error}"
+                f"{_adapter_hint(function)}"
             ) from error
         answers.append(_numbers(answer, start, stop))
         if answers[-1].shape[1:] != answers[0].shape[1:]:

@@ -22,11 +22,22 @@ SUFFIXES = {
     ".pq": "parquet",
     ".csv": "csv",
     ".csv.gz": "csv",
+    ".tsv": "csv",
     ".npz": "npz",
     ".h5": "hdf5",
     ".hdf5": "hdf5",
     ".arrow": "arrow",
     ".feather": "arrow",
+}
+# What pandas reads, and by what.
+BY_PANDAS = {
+    ".xlsx": "read_excel",
+    ".xls": "read_excel",
+    ".ods": "read_excel",
+    ".json": "read_json",
+    ".sas7bdat": "read_sas",
+    ".dta": "read_stata",
+    ".sav": "read_spss",
 }
 MAGIC = {b"PAR1": "parquet", b"\x89HDF": "hdf5", b"PK\x03\x04": "npz", b"ARRO": "arrow"}
 SHARDED = ("parquet", "csv", "arrow")
@@ -142,6 +153,11 @@ def _kind(path: Path) -> str:
     """By the name, or else by the first bytes."""
     if _suffix(path) in SUFFIXES:
         return SUFFIXES[_suffix(path)]
+    if _suffix(path) in BY_PANDAS:
+        raise DataError(
+            f"{path}: fle reads no {_suffix(path)} files; save it as CSV or Parquet, or give the"
+            f" frame: fle.read(pandas.{BY_PANDAS[_suffix(path)]}({path.name!r}), ...)"
+        )
     with reading(path, "a file"), path.open("rb") as file:
         head = file.read(4)
     if head in MAGIC:

@@ -152,8 +152,7 @@ def _match(
             matches = _suffixes(names, part)
         if not matches:
             raise DataError(
-                f"{source}: no column {part!r} for {role}{_nearest(part, names)}."
-                f" It has {_listed(names)}"
+                f"{source}: no column {part!r} for {role}{_nearest(part, names)}"
             )
         found.append(in_order(source, role, number, matches, notes))
     vector = joined(found)
@@ -310,7 +309,7 @@ def _nearest(name: str, names: Sequence[str]) -> str:
     close = difflib.get_close_matches(name.lower(), lowered, n=3)
     close += [low for low in lowered if low.startswith(name.lower()[:3]) and low not in close]
     found = ", ".join(repr(lowered[low]) for low in close[:3])
-    return f"; nearest: {found}" if found else f"; it has {_listed(names)}"
+    return (f"; nearest: {found}" if found else "") + f"; it has {_listed(names)}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fle.data.passes import Array
-from fle.data.readers.columns import Columns, Source, number_range, refuse_nulls
+from fle.data.readers.columns import Columns, Source, is_number, number_range, refuse_nulls
 from fle.data.readers.names import ENDS, Roles
 from fle.data.validation import flag_array, order_array
 from fle.errors import DataError
@@ -54,7 +54,14 @@ def row_order(columns: Columns, roles: Roles) -> Array | None:
     if "step" not in roles.columns:
         return None
     name = roles.columns["step"][0]
-    if columns.blocks[name][0].dtype.kind != "M":
+    kind = columns.blocks[name][0].dtype.kind
+    if kind == "U" and not is_number(str(columns.blocks[name][0][0])):
+        raise DataError(
+            f"{columns.place(name, 0)} is the text {str(columns.blocks[name][0][0])!r}; expected"
+            " numbers that increase, or dates written as 2024-03-01 or 01.03.2024: whether"
+            " 03/01/2024 is in March or in January is not known; write them so"
+        )
+    if kind != "M":
         number_range(columns, name, any_size=True)
     return order_array("steps", columns.whole(name))
 
