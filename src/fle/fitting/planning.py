@@ -12,11 +12,12 @@ import numpy as np
 from fle.data import Dataset
 from fle.data.passes import require_memory
 from fle.errors import CoverageError, FLEError, FLEWarning, SettingsError
+from fle.executors import Executor
 from fle.fitting.behaviour import LoggingPolicy, logging_policy
 from fle.fitting.bellman import bellman_errors
 from fle.fitting.checkpoints import Resume
 from fle.fitting.compiled import keep_compiled
-from fle.fitting.encoding import Encoder
+from fle.fitting.encoding import Encoder, Fitted
 from fle.fitting.evaluation import Evaluation, LoggedData, Provenance, current_versions
 from fle.fitting.following import (
     Coupling,
@@ -38,6 +39,7 @@ from fle.fitting.problem import (
 from fle.fitting.progress import (
     Cost,
     Progress,
+    Silent,
     default_progress,
     expected_cost,
     planned_memory,
@@ -92,6 +94,7 @@ class Plan(Tabular):
     interval: which intervals the evaluation gets; None where none were asked for, or can be.
     second_opinions: whether other estimators are asked too.
     calibration: whether held-out episodes of the logging policy are predicted.
+    warm: fits of the same problem that training begins with, such as those of a shorter log.
     notes, warnings: what was decided for the user, and what they should know.
     withheld: why no headline number can be given; None where it can.
     """
@@ -119,6 +122,7 @@ class Plan(Tabular):
     interval: Interval | None = None
     second_opinions: bool = True
     calibration: bool = False
+    warm: tuple[Fitted, ...] = ()
 
     @property
     def withheld(self) -> str | None:
@@ -195,7 +199,7 @@ class Plan(Tabular):
         known: Evaluation | None,
         anyway: bool,
     ) -> Evaluation:
-        loop = self._loop()
+        loop = self.loop()
         progress = progress or default_progress()
         state = loop.run(keeper, progress)
         refits = None
@@ -237,7 +241,19 @@ class Plan(Tabular):
             evaluation = with_calibration(self, evaluation)
         return replace(evaluation, released=anyway)
 
-    def _loop(self) -> Loop:
+    def without_interval(self) -> "Plan":
+        """The same with the same fits, and no intervals: what its replicates go on from."""
+        settings = {n: v for n, v in self.provenance.settings.items() if n != "interval"}
+        return replace(self, interval=None, provenance=replace(self.provenance, settings=settings))
+
+    def train(self, out: str | os.PathLike[str]) -> None:
+        """Train all stages, and nothing else: the run directory goes on from there."""
+        self.cost.require_memory()
+        with begin_run(out, self.provenance, self.model, "latest") as run:
+            self.loop().run(run.checkpoints, Silent())
+
+    def loop(self) -> Loop:
+        """The loop that carries it out."""
         return Loop(
             spec=self.model,
             recipe=self.recipe,
@@ -250,6 +266,7 @@ class Plan(Tabular):
             kept=self.problem.kept,
             finite=self.problem.horizon is not None,
             seed=self.provenance.seed,
+            warm=self.warm,
         )
 
     def as_plain(self) -> dict[str, Any]:
@@ -408,6 +425,7 @@ def evaluate(
     progress: Progress | None = None,
     out: str | os.PathLike[str] | None = None,
     resume: Resume = "latest",
+    executor: Executor | None = None,
 ) -> Evaluation:
     """Estimate the distribution of the target policy's return from logged data.
 
@@ -426,6 +444,8 @@ def evaluate(
             one is loaded.
         resume: "latest" goes on from the last checkpoint; "previous" from the one before, should
             the last one, or the result, be damaged.
+        executor: who carries out the fits, those to resampled episodes side by side; see
+            `fle.carry_out`.
 
     Example: `fle.evaluate(data, policy, gamma=0.99).returns.cvar(0.1)`.
     """
@@ -445,7 +465,13 @@ def evaluate(
         calibration=calibration,
         quick=quick,
     )
-    return planned.carry_out(anyway=anyway, progress=progress, out=out, resume=resume)
+    if executor is None:
+        return planned.carry_out(anyway=anyway, progress=progress, out=out, resume=resume)
+    from fle.fitting.jobs import carry_out
+
+    name, folders = "evaluation", None if out is None else {"evaluation": out}
+    settings: dict[str, Any] = {"anyway": anyway, "progress": progress, "resume": resume}
+    return carry_out({name: planned}, executor=executor, out=folders, **settings)[name]
 
 
 def with_second_opinions(planned: Plan, evaluation: Evaluation) -> Evaluation:
