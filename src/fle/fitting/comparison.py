@@ -352,15 +352,8 @@ def compare(
                 second_opinions=second_opinions,
                 quick=quick,
             )
-    return Comparison.of(
-        plans,
-        weights=weights,
-        anyway=anyway,
-        progress=progress,
-        out=out,
-        resume=resume,
-        executor=executor,
-    )
+    shown: dict[str, Any] = {"weights": weights, "anyway": anyway, "progress": progress}
+    return Comparison.of(plans, out=out, resume=resume, executor=executor, **shown)
 
 
 def pairs_of(names: Sequence[str]) -> list[tuple[str, str]]:

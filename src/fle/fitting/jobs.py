@@ -84,6 +84,26 @@ def carry_out(
     return {name: found[name] for name in plans}
 
 
+def carried_out(
+    plan: Plan,
+    executor: Executor | None,
+    anyway: bool,
+    progress: Progress | None,
+    out: str | os.PathLike[str] | None,
+    resume: Resume,
+) -> Evaluation:
+    """The same of one plan."""
+    name, folders = "evaluation", None if out is None else {"evaluation": out}
+    return carry_out(
+        {name: plan},
+        executor=executor,
+        anyway=anyway,
+        progress=progress,
+        out=folders,
+        resume=resume,
+    )[name]
+
+
 def run_folder(out: Out, name: Any) -> str | os.PathLike[str] | None:
     """The run directory of one of several plans."""
     if isinstance(out, Mapping):

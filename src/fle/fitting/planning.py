@@ -444,8 +444,7 @@ def evaluate(
             one is loaded.
         resume: "latest" goes on from the last checkpoint; "previous" from the one before, should
             the last one, or the result, be damaged.
-        executor: who carries out the fits, those to resampled episodes side by side; see
-            `fle.carry_out`.
+        executor: who carries out the fits; see `fle.carry_out`.
 
     Example: `fle.evaluate(data, policy, gamma=0.99).returns.cvar(0.1)`.
     """
@@ -465,13 +464,9 @@ def evaluate(
         calibration=calibration,
         quick=quick,
     )
-    if executor is None:
-        return planned.carry_out(anyway=anyway, progress=progress, out=out, resume=resume)
-    from fle.fitting.jobs import carry_out
+    from fle.fitting.jobs import carried_out
 
-    name, folders = "evaluation", None if out is None else {"evaluation": out}
-    settings: dict[str, Any] = {"anyway": anyway, "progress": progress, "resume": resume}
-    return carry_out({name: planned}, executor=executor, out=folders, **settings)[name]
+    return carried_out(planned, executor, anyway, progress, out, resume)
 
 
 def with_second_opinions(planned: Plan, evaluation: Evaluation) -> Evaluation:
