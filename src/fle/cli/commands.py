@@ -213,6 +213,11 @@ RUN_FILES = (
     Option("no_copy", "keep no copy of the data in the run directory", "switch"),
     SIGN_KEY,
 )
+EARLIER = Option(
+    "from",
+    "go on from a run of a shorter log; what is not said is as there",
+    metavar="RUN",
+)
 JOBS = (
     Option(
         "jobs", "fits at a time, each in a process on a core of its own", "value", whole(1), "N"
@@ -268,12 +273,14 @@ EVALUATE = Command(
   fle evaluate logs.parquet --policy policy.onnx --gamma 0.99 --plan
   fle evaluate logs.csv --policy behaviour --horizon 20 --measure below:-5
   fle evaluate logs.parquet --policy columns --gamma 0.95 --json > result.json
-  fle evaluate --config run/run.toml --seed 1 --out other/""",
+  fle evaluate --config run/run.toml --seed 1 --out other/
+  fle evaluate grown.parquet --from run/ --out next/
+  fle evaluate logs.parquet --policy p.onnx --gamma 0.9 --interval 0.9 --out run/ --jobs 8""",
     (
         ("data", (DATA, *COLUMNS)),
         ("policy", (POLICY, *POLICY_SETTINGS)),
         ("problem", PROBLEM),
-        ("fit", (QUICK, *FIT, *INTERVAL, *OPINIONS, *CALIBRATION)),
+        ("fit", (EARLIER, QUICK, *FIT, *INTERVAL, *OPINIONS, *CALIBRATION)),
         (
             "output",
             (

@@ -125,6 +125,7 @@ def planned(text: str, data: Dataset, options: argparse.Namespace) -> "Plan":
         calibration=getattr(options, "calibration", False),
         # A gate has no such option: what decides is never a first look.
         quick=getattr(options, "quick", False),
+        earlier=getattr(options, "from", None),
     )
 
 
