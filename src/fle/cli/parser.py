@@ -24,8 +24,8 @@ from fle.cli.front import (
 from fle.cli.options import Option
 from fle.errors import nearest
 
-# Said on the command line only.
 CONFIG = "run.toml"
+# Said on the command line only.
 UNWRITTEN = ("config", "json", "plan", "sign_key", "memory", "write")
 
 

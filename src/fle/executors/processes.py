@@ -114,9 +114,16 @@ class _Worker:
         answer = json.loads(line)
         return Outcome(self.job, answer.get("path"), answer.get("error", ""))
 
+    def close(self) -> None:
+        """Ask and hear no more; where nothing is asked any more, the process ends."""
+        for stream in (self.questions, self.answers):
+            with suppress(OSError):
+                stream.close()
+
     def ended(self) -> str:
         """How a lost process ended."""
         code = self.process.wait()
+        self.close()
         return f"by signal {-code}" if code < 0 else f"with code {code}"
 
 
@@ -139,12 +146,10 @@ def _stop(busy: list[_Worker], idle: list[_Worker]) -> None:
         with suppress(OSError):
             worker.process.send_signal(signal.SIGINT)
     for worker in (*busy, *idle):
-        with suppress(OSError):
-            worker.questions.close()
+        worker.close()
     for worker in (*busy, *idle):
         try:
             worker.process.wait(SECONDS_TO_STOP)
         except subprocess.TimeoutExpired:
             worker.process.kill()
             worker.process.wait()
-        worker.answers.close()

@@ -59,12 +59,12 @@ def carry_out(
     range(5)}, executor=fle.executors.Processes(2))`.
     """
     folders = {name: run_folder(out, name) for name in plans}
-    progress = progress or default_progress()
     if executor is None:
+        several = len(plans) > 1
         return {
             name: plan.carry_out(
                 anyway=anyway,
-                progress=progress if len(plans) == 1 else Titled(str(name), progress),
+                progress=Titled(str(name), progress or default_progress()) if several else progress,
                 out=folders[name],
                 resume=resume,
             )
@@ -79,7 +79,7 @@ def carry_out(
     found = {name: plans[name].carry_out(anyway=anyway, out=folders[name]) for name in ready}
     left = {name: plan for name, plan in plans.items() if name not in found}
     with _jobs_folder(executor, out, len(plans)) as folder:
-        for name, directory in _Work(folder, left, executor, progress).done():
+        for name, directory in _Work(folder, left, executor, progress or default_progress()).done():
             found[name] = _gathered(left[name], directory, folders[name], resume, anyway)
     return {name: found[name] for name in plans}
 
