@@ -145,9 +145,9 @@ def test_a_plan_is_the_same_after_a_file(tmp_path):
         observations=generator.normal(size=(200, 2)),
         actions=generator.normal(size=(200, 1)),
         rewards=generator.normal(size=(200, 2)),
-        episodes=np.arange(200) // 10,
         next_observations=generator.normal(size=(200, 2)),
-        truncations=np.arange(200) % 10 == 9,
+        terminations=np.arange(200) % 10 == 9,
+        initial_observations=generator.normal(size=(20, 2)),
     )
     writer = PlanWriter(tmp_path)
     for planned in (plan(), fle.plan(continuous, lambda x: 0 * x[:, :1], horizon=3, model="gmm")):
