@@ -195,7 +195,8 @@ def _less(earlier: Evaluation, plan: "Plan") -> tuple[str, int | None, int | Non
     discounted = plan.problem.horizon is None
     if plan.problem.rows == "split" or not (discounted or plan.is_trained):
         return "fitted anew: nothing of an earlier fit is of use to such a fit", None, None
-    found = bellman_errors(plan, earlier.fits, plan.is_trained)
+    # On all rows: those held out now may have been seen by the earlier fit, and are few.
+    found = bellman_errors(plan, earlier.fits, held_out=False)
     if found is None:
         return "fitted anew: too few rows tell how near the earlier fit is", None, None
     number, steps = len(plan.stages), plan.recipe.steps
