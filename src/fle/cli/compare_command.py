@@ -11,7 +11,7 @@ from fle.cli.check_command import describe
 from fle.cli.commands import COMPARE
 from fle.cli.evaluate_command import results
 from fle.cli.front import UsageError
-from fle.cli.inputs import planned, read_data_to_fit
+from fle.cli.inputs import asked_executor, planned, read_data_to_fit
 from fle.cli.messages import DONE, NO_ESTIMATE, Messages, Outcome, in_options, json_text, one_line
 from fle.cli.run_files import (
     COMPARISON,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 def compare(options: argparse.Namespace, messages: Messages) -> Outcome:
     """Make a plan for each policy, carry them out, and rank what they give."""
     _check_policies(options.policy)
+    executor = asked_executor(options)
     data = read_data_to_fit(options, options.policy)
     from fle.fitting.comparison import Comparison, ranking_weights, warnings_named
 
@@ -59,6 +60,7 @@ def compare(options: argparse.Namespace, messages: Messages) -> Outcome:
             anyway=options.anyway,
             out=folders or None,
             resume=options.resume,
+            executor=executor,
         )
     names = [name for name, _ in comparison.ranking(options.by)]
     lines = _lines(comparison, names, data, options)

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, pairwise
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -15,8 +14,10 @@ import numpy.typing as npt
 
 from fle.data import Dataset
 from fle.errors import FLEWarning, SettingsError
+from fle.executors import Executor
 from fle.fitting.checkpoints import Resume
 from fle.fitting.evaluation import Evaluation
+from fle.fitting.jobs import Out, carry_out, run_folder
 from fle.fitting.planning import Plan, plan
 from fle.fitting.problem import Problem, RowUse, sum_of_discounts
 from fle.fitting.progress import Progress, Titled, default_progress
@@ -31,7 +32,6 @@ from fle.returns.intervals import Estimate, Interval, difference_of
 from fle.returns.measures import Measure, measure, usual_measures
 
 PAIRS = 4 * SAMPLE_BLOCK
-Out = Mapping[str, str | os.PathLike[str]] | str | os.PathLike[str] | None
 # Up to as many policies, each is held against every other.
 MOST_IN_PAIRS = 20
 CAUTION = "these are differences between fitted distributions; the error of the fits is not in them"
@@ -99,6 +99,7 @@ class Comparison(Tabular):
         progress: Progress | None = None,
         out: Out = None,
         resume: Resume = "latest",
+        executor: Executor | None = None,
     ) -> "Comparison":
         """Carry out plans that were made for the same data and problem; see `compare`."""
         first = _alike(plans)
@@ -106,21 +107,14 @@ class Comparison(Tabular):
         refused: dict[str, Plan | Evaluation] = {
             n: p for n, p in plans.items() if p.withheld is not None and not anyway
         }
-        fitted: dict[str, Evaluation] = {}
+        kept = {name: planned for name, planned in plans.items() if name not in refused}
+        fitted = _fitted(kept, first.is_one_fit, executor, anyway, progress, out, resume)
         evaluations: dict[str, Evaluation] = {}
         paired = {}
         which = _paired_starts(len(first.target.initial), first.provenance.seed)
         for place, (name, planned) in enumerate(plans.items()):
             if name in refused:
                 continue
-            fitted[name] = planned.carry_out(
-                anyway=anyway,
-                progress=Titled(name, progress or default_progress()),
-                out=_folder(out, name),
-                resume=resume,
-                # What one step earns does not depend on the policy: one fit serves all.
-                known=next(iter(fitted.values()), None) if first.is_one_fit else None,
-            )
             if fitted[name].withheld is not None:
                 refused[name] = fitted[name]
                 continue
@@ -323,6 +317,7 @@ def compare(
     progress: Progress | None = None,
     out: Out = None,
     resume: Resume = "latest",
+    executor: Executor | None = None,
 ) -> Comparison:
     """Evaluate several policies on one log with the same settings, and hold them side by side.
 
@@ -332,6 +327,7 @@ def compare(
         weights: for several rewards, their weights in the sum that is ranked.
         anyway: give numbers for policies that the data hardly covers too; else they are `refused`.
         out: a folder, in which every policy gets a run directory of its name, or those by name.
+        executor: who carries out the fits of all policies; see `fle.carry_out`.
 
     The other arguments are those of `evaluate`.
 
@@ -362,9 +358,8 @@ def compare(
                 second_opinions=second_opinions,
                 quick=quick,
             )
-    return Comparison.of(
-        plans, weights=weights, anyway=anyway, progress=progress, out=out, resume=resume
-    )
+    shown: dict[str, Any] = {"weights": weights, "anyway": anyway, "progress": progress}
+    return Comparison.of(plans, out=out, resume=resume, executor=executor, **shown)
 
 
 def pairs_of(names: Sequence[str]) -> list[tuple[str, str]]:
@@ -429,10 +424,31 @@ def _alike(plans: Mapping[str, Plan]) -> Plan:
     return first
 
 
-def _folder(out: Out, name: str) -> str | os.PathLike[str] | None:
-    if isinstance(out, Mapping):
-        return out[name]
-    return None if out is None else Path(out) / name
+def _fitted(
+    plans: Mapping[str, Plan],
+    one_fit: bool,
+    executor: Executor | None,
+    anyway: bool,
+    progress: Progress | None,
+    out: Out,
+    resume: Resume,
+) -> dict[str, Evaluation]:
+    """The evaluations of plans of one log."""
+    settings: dict[str, Any] = {"anyway": anyway, "resume": resume}
+    if not one_fit:
+        return carry_out(plans, executor=executor, progress=progress, out=out, **settings)
+    found: dict[str, Evaluation] = {}
+    for name, planned in plans.items():
+        to, shown = run_folder(out, name), Titled(name, progress or default_progress())
+        # What one step earns does not depend on the policy: one fit serves all.
+        if known := next(iter(found.values()), None):
+            found[name] = planned.carry_out(progress=shown, out=to, known=known, **settings)
+        else:
+            folders = None if to is None else {name: to}
+            found |= carry_out(
+                {name: planned}, executor=executor, progress=shown, out=folders, **settings
+            )
+    return found
 
 
 def _paired_starts(starts: int, seed: int) -> np.ndarray:
