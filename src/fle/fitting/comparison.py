@@ -19,7 +19,7 @@ from fle.fitting.checkpoints import Resume
 from fle.fitting.evaluation import Evaluation
 from fle.fitting.jobs import Out, carry_out, run_folder
 from fle.fitting.planning import Plan, plan
-from fle.fitting.problem import Problem, RowUse, sum_of_discounts
+from fle.fitting.problem import Problem, RowUse, require_dataset, sum_of_discounts
 from fle.fitting.progress import Progress, Titled, default_progress
 from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness, draw_block, in_data_units
 from fle.models.specs import ModelSpec

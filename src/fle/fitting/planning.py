@@ -41,6 +41,7 @@ from fle.fitting.problem import (
     Stage,
     checked_gamma,
     chosen_stages,
+    require_dataset,
     stages_of,
 )
 from fle.fitting.progress import (

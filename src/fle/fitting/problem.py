@@ -1,9 +1,9 @@
 """Which return is meant, and which rows and discount each stage of the Bellman loop has."""
 
-import numbers
 import math
+import numbers
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 

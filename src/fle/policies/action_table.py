@@ -188,7 +188,8 @@ class ActionSpace:
         if answer.ndim != 2 or answer.shape[1] != count:
             raise PolicyError(
                 f"probabilities: expected shape (n, {count}) for {count} actions, got"
-                f" {answer.shape}"
+                f" {answer.shape}; actions that were never logged count too: say so when reading,"
+                " with number_of_actions=... or action_labels=[...]"
             )
         return normalised(row_name, answer)
 

@@ -151,9 +151,7 @@ def _match(
         if not matches and part.endswith((".", "_", "-", "/")):
             matches = _suffixes(names, part)
         if not matches:
-            raise DataError(
-                f"{source}: no column {part!r} for {role}{_nearest(part, names)}"
-            )
+            raise DataError(f"{source}: no column {part!r} for {role}{_nearest(part, names)}")
         found.append(in_order(source, role, number, matches, notes))
     vector = joined(found)
     if len(set(vector.columns)) < len(vector.columns) or not vector.columns:
