@@ -333,11 +333,7 @@ def compare(
 
     Example: `fle.compare(data, {"old": old, "new": new}, gamma=0.99).ranking("cvar:0.1")`.
     """
-    if not isinstance(policies, Mapping):
-        raise SettingsError(
-            'policies: expected a mapping from names to policies, such as {"new": new, "old": old},'
-            f" got {type(policies).__name__}"
-        )
+    _require_named(policies)
     require_dataset(data)
     ranking_weights(weights, data)
     plans = {}
@@ -360,6 +356,14 @@ def compare(
             )
     shown: dict[str, Any] = {"weights": weights, "anyway": anyway, "progress": progress}
     return Comparison.of(plans, out=out, resume=resume, executor=executor, **shown)
+
+
+def _require_named(policies: Any) -> None:
+    if not isinstance(policies, Mapping):
+        raise SettingsError(
+            'policies: expected a mapping from names to policies, such as {"new": new, "old": old},'
+            f" got {type(policies).__name__}"
+        )
 
 
 def pairs_of(names: Sequence[str]) -> list[tuple[str, str]]:

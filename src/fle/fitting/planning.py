@@ -376,7 +376,6 @@ def plan(
     run, gamma, horizon, model, asked = inherited(earlier, gamma, horizon, model, Recipe.of(recipe))
     gamma = checked_gamma(gamma, horizon, stages)
     wanted = _wanted(interval, second_opinions, quick)
-    require_dataset(data)
     used, use, notes = _used_rows(data, rows, horizon)
     question = Question(gamma, horizon, use, stages, bool(quick))
     target = _asked(policy, data, used, action_draws, seed)
@@ -733,6 +732,7 @@ def _used_rows(
 
     The data gets steps where every episode ends at the horizon.
     """
+    require_dataset(data)
     notes = list(data.notes)
     if data.weights is not None and np.any(data.weights == 0):
         data = data.subset(data.weights > 0)
