@@ -117,7 +117,8 @@ class Evaluation(Tabular):
 
     def anyway(self) -> Self:
         """The same, with numbers whatever the verdict is."""
-        return dataclasses.replace(self, released=True)
+        # What gives them already has drawn them, perhaps.
+        return dataclasses.replace(self, released=True) if self.withheld is not None else self
 
     def _require_released(self) -> None:
         if self.withheld is not None:
