@@ -179,4 +179,6 @@ class CandidateMeans:
 def _in_groups(values: FloatArray, units: IntArray) -> FloatArray:
     """Sums over groups of units: all of an episode are in one."""
     groups = units % MOST_GROUPS
-    return np.bincount(groups, values, min(int(units.max()) + 1, MOST_GROUPS))
+    number = min(int(units.max()) + 1, MOST_GROUPS)
+    sums: FloatArray = np.bincount(groups, values, number).astype(float)
+    return sums

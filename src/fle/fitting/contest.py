@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from fle.policies import Policy, TabulatedPolicy
 from fle.policies.answers import Coverage
 from fle.returns.elimination import ERROR, Looks, Outcome
 from fle.returns.measures import Measure
+
+if TYPE_CHECKING:
+    from fle.baselines.candidate_means import MeanLook
 
 # Answers of policies that are kept between the look and the fit; others are asked again.
 KEPT_BYTES = 2**29
@@ -153,7 +156,8 @@ class _Survey:
     ) -> None:
         self._planner, self._policies = planner, policies
         self._weights = np.ones(1) if weights is None else np.asarray(weights)
-        self._scalar, self._judged, self._means = weights, judged, {}
+        self._scalar, self._judged = weights, judged
+        self._means: dict[str, MeanLook] = {}
         self.stages: dict[str, int] = {}
         self.refused: dict[str, Refusal] = {}
         self.answers: dict[str, TabulatedPolicy] = {}
