@@ -61,9 +61,9 @@ def listed_policies(given: Sequence[str], data: Sequence[str]) -> dict[str, str]
         raise UsageError(f"--policy: expected different policies, got {twice} twice")
     if not 2 <= len(found) <= MOST_POLICIES:
         raise UsageError(
-            f"--policy: expected at least two policies, at most {MOST_POLICIES:,}, got {len(found):,}; give one"
-            f" --policy for each, a folder of ONNX files, a pattern such as 'policies/*{SUFFIX}',"
-            f" or a table names{TABLE}"
+            f"--policy: expected at least two policies, at most {MOST_POLICIES:,}, got"
+            f" {len(found):,}; give one --policy for each, a folder of ONNX files, a pattern such"
+            f" as 'policies/*{SUFFIX}', or a table names{TABLE}"
         )
     # Files of one name in several folders are told apart by their paths.
     times_named = Counter(name for name, _ in found)
