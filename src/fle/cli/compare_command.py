@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fle.cli.check_command import describe
 from fle.cli.commands import COMPARE
 from fle.cli.evaluate_command import results
-from fle.cli.inputs import planner, read_data_to_fit
+from fle.cli.inputs import asked_executor, planner, read_data_to_fit
 from fle.cli.messages import DONE, NO_ESTIMATE, Messages, Outcome, in_options, json_text, one_line
 from fle.cli.policy_lists import NamedPolicies, listed_policies
 from fle.cli.run_files import (
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 def compare(options: argparse.Namespace, messages: Messages) -> Outcome:
     """Look at all policies, fit those that may be the best, and rank what they give."""
     texts = listed_policies(options.policy, options.data)
+    executor = asked_executor(options)
     data = read_data_to_fit(options, list(texts.values()))
     from fle.fitting.comparison import Comparison, ranking_weights
     from fle.fitting.contest import Contest
@@ -63,6 +64,7 @@ def compare(options: argparse.Namespace, messages: Messages) -> Outcome:
             anyway=options.anyway,
             out=folders or None,
             resume=options.resume,
+            executor=executor,
         )
     names = [name for name, _ in comparison.ranking(options.by)]
     lines = _lines(comparison, names, data, options)

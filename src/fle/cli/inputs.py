@@ -13,6 +13,7 @@ from fle.data import Dataset, read
 from fle.data.readers.coding import Wishes
 from fle.data.readers.inspection import Inspection, inspect
 from fle.errors import PolicyError, SettingsError, nearest
+from fle.executors import Executor, Processes, Ray, Slurm
 from fle.manifests import misfit
 from fle.policies import Policy, RowProbabilities, load_policy
 from fle.policies.loading import TIMEOUT_SECONDS
@@ -130,7 +131,20 @@ def planner(data: Dataset, options: argparse.Namespace) -> "Planner":
         calibration=getattr(options, "calibration", False),
         # A gate has no such option: what decides is never a first look.
         quick=getattr(options, "quick", False),
+        earlier=getattr(options, "from", None),
     )
+
+
+def asked_executor(options: argparse.Namespace) -> Executor | None:
+    """Who carries out the fits; None for this process."""
+    asked = [name for name in ("jobs", "cluster", "slurm") if getattr(options, name) is not None]
+    if len(asked) > 1:
+        raise UsageError(f"expected --jobs, --cluster or --slurm, got --{' and --'.join(asked)}")
+    if options.jobs is not None:
+        return Processes(options.jobs)
+    if options.cluster is not None:
+        return Ray(options.cluster, cpus=options.job_cpus, gpus=options.job_gpus)
+    return None if options.slurm is None else Slurm(options.slurm)
 
 
 def asked_interval(options: argparse.Namespace) -> "Interval | None":

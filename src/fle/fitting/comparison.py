@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, pairwise
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -13,9 +12,11 @@ import numpy.typing as npt
 
 from fle.data import Dataset
 from fle.errors import SettingsError
+from fle.executors import Executor
 from fle.fitting.checkpoints import Resume
 from fle.fitting.contest import Contest, Refusal, Unfitted
 from fle.fitting.evaluation import Evaluation
+from fle.fitting.jobs import Out, carried_out, carry_out, run_folder
 from fle.fitting.planning import Plan, Planner
 from fle.fitting.problem import Problem, RowUse, sum_of_discounts
 from fle.fitting.progress import Progress, Titled, default_progress
@@ -30,9 +31,13 @@ from fle.returns.intervals import Estimate, Interval, difference_of
 from fle.returns.measures import Measure, measure, usual_measures
 
 PAIRS = 4 * SAMPLE_BLOCK
-Out = Mapping[str, str | os.PathLike[str]] | str | os.PathLike[str] | None
 # Up to as many policies, each is held against every other.
 MOST_IN_PAIRS = 20
+# Arguments of `compare` that decide the plans.
+PLANNED = (
+    *("gamma", "horizon", "model", "rows", "stages", "recipe", "action_draws", "seed"),
+    *("interval", "second_opinions", "quick"),
+)
 CAUTION = "these are differences between fitted distributions; the error of the fits is not in them"
 WITH_INTERVALS = (
     "5% to 95% is how single episodes differ, the interval how far the mean difference may be off "
@@ -100,16 +105,16 @@ class Comparison(Tabular):
         progress: Progress | None = None,
         out: Out = None,
         resume: Resume = "latest",
+        executor: Executor | None = None,
     ) -> "Comparison":
         """Carry out plans that were made for the same data and problem; see `compare`."""
         first = _alike(plans)
         summed = ranking_weights(weights, first.data)
         withheld = {n: p for n, p in plans.items() if p.withheld is not None and not anyway}
+        kept = {name: planned for name, planned in plans.items() if name not in withheld}
+        settings = _Settings(executor, anyway, progress or default_progress(), out, resume)
         fits = _Fits({}, dict(withheld), {})
-        for place, (name, planned) in enumerate(plans.items()):
-            if name not in withheld:
-                settings = _Settings(anyway, progress or default_progress(), out, resume)
-                fits.add(name, place, planned, settings)
+        fits.add(kept, {name: place for place, name in enumerate(plans)}, settings)
         starts = len(first.target.initial)
         return cls(fits.evaluations, fits.refused, fits.paired, starts, summed)
 
@@ -123,14 +128,20 @@ class Comparison(Tabular):
         progress: Progress | None = None,
         out: Out = None,
         resume: Resume = "latest",
+        executor: Executor | None = None,
     ) -> "Comparison":
-        """Fit the contenders, one plan at a time; see `compare`."""
-        data = contest.planner.data
-        settings = _Settings(anyway, progress or default_progress(), out, resume)
+        """Fit the contenders; see `compare`. Without an executor there is one plan at a time."""
+        data, names = contest.planner.data, contest.contenders
+        shown = progress or default_progress()
+        settings = _Settings(executor, anyway, shown, out, resume)
         fits = _Fits({}, dict(contest.refused), {})
         places = {name: place for place, name in enumerate(contest.policies)}
-        for name in contest.contenders:
-            fits.add(name, places[name], contest.plan(name), settings)
+        if executor is not None:
+            fits.add({name: contest.plan(name) for name in names}, places, settings)
+        else:
+            for name in names:
+                titled = settings._replace(progress=Titled(name, shown))
+                fits.add({name: contest.plan(name)}, places, titled)
         return cls(
             fits.evaluations,
             fits.refused,
@@ -349,6 +360,7 @@ def compare(
     progress: Progress | None = None,
     out: Out = None,
     resume: Resume = "latest",
+    executor: Executor | None = None,
 ) -> Comparison:
     """Evaluate several policies on one log with the same settings, and hold them side by side.
 
@@ -362,42 +374,31 @@ def compare(
             interval reaches the best are fitted, the best first; see `docs/comparing.md`.
         anyway: give numbers for policies that the data hardly covers too; else they are `refused`.
         out: a folder, in which every policy gets a run directory of its name, or those by name.
+        executor: who carries out the fits of all policies; see `fle.carry_out`.
 
     The other arguments are those of `evaluate`.
 
     Example: `fle.compare(data, {"old": old, "new": new}, gamma=0.99).ranking("cvar:0.1")`.
     """
-    summed = ranking_weights(weights, data)
+    given = locals()
+    summed, shown = ranking_weights(weights, data), progress or default_progress()
     contest = Contest.of(
-        Planner.of(
-            data,
-            gamma=gamma,
-            horizon=horizon,
-            model=model,
-            rows=rows,
-            stages=stages,
-            recipe=recipe,
-            action_draws=action_draws,
-            seed=seed,
-            interval=interval,
-            second_opinions=second_opinions,
-            quick=quick,
-        ),
+        Planner.of(data, **{name: given[name] for name in PLANNED}),
         policies,
         by=measure(by),
         weights=summed,
         budget=budget,
         anyway=anyway,
-        progress=progress or default_progress(),
+        progress=shown,
     )
-    return Comparison.of_contest(
-        contest, weights=weights, anyway=anyway, progress=progress, out=out, resume=resume
-    )
+    carried: dict[str, Any] = {"out": out, "resume": resume, "executor": executor}
+    return Comparison.of_contest(contest, weights=weights, anyway=anyway, progress=shown, **carried)
 
 
 class _Settings(NamedTuple):
     """How plans are carried out."""
 
+    executor: Executor | None
     anyway: bool
     progress: Progress
     out: Out
@@ -411,31 +412,26 @@ class _Fits(NamedTuple):
     refused: dict[str, Plan | Refusal | Evaluation]
     paired: dict[str, np.ndarray]
 
-    def add(self, name: str, place: int, planned: Plan, settings: _Settings) -> None:
-        """Fit one more.
+    def add(
+        self, plans: Mapping[str, Plan], places: Mapping[str, int], settings: _Settings
+    ) -> None:
+        """Fit some more.
 
-        place: among all policies, which decides what is random.
+        places: among all policies, which decide what is random.
         """
         done = [found for found in self.refused.values() if isinstance(found, Evaluation)]
-        fitted = planned.carry_out(
-            anyway=settings.anyway,
-            progress=Titled(name, settings.progress),
-            out=_folder(settings.out, name),
-            resume=settings.resume,
-            # What one step earns does not depend on the policy: one fit serves all.
-            known=next(iter([*self.evaluations.values(), *done]), None)
-            if planned.is_one_fit
-            else None,
-        )
-        if fitted.withheld is not None:
-            self.refused[name] = fitted
-            return
-        self.evaluations[name] = fitted
-        seed = planned.provenance.seed
-        which = _paired_starts(len(planned.target.initial), seed)
-        # A stream for each policy: from the start on, the two of a pair have nothing in common.
-        random = Randomness(seed, Purpose.PAIRS, 1 + place)
-        self.paired[name] = _returns_from(fitted, planned, which, random.generator)
+        known = next(iter([*self.evaluations.values(), *done]), None)
+        for name, fitted in _fitted(plans, known, settings).items():
+            if fitted.withheld is not None:
+                self.refused[name] = fitted
+                continue
+            self.evaluations[name] = fitted
+            planned = plans[name]
+            seed = planned.provenance.seed
+            which = _paired_starts(len(planned.target.initial), seed)
+            # A stream for each policy: from the start on, two of a pair have nothing in common.
+            random = Randomness(seed, Purpose.PAIRS, 1 + places[name])
+            self.paired[name] = _returns_from(fitted, planned, which, random.generator)
 
 
 def pairs_of(names: Sequence[str]) -> list[tuple[str, str]]:
@@ -488,10 +484,35 @@ def _alike(plans: Mapping[str, Plan]) -> Plan:
     return first
 
 
-def _folder(out: Out, name: str) -> str | os.PathLike[str] | None:
-    if isinstance(out, Mapping):
-        return out[name]
-    return None if out is None else Path(out) / name
+def _fitted(
+    plans: Mapping[str, Plan], known: Evaluation | None, settings: _Settings
+) -> dict[str, Evaluation]:
+    """The evaluations of plans of one log.
+
+    known: of another policy on it, if there is one already.
+    """
+    executor, anyway, progress, out, resume = settings
+    if not any(planned.is_one_fit for planned in plans.values()):
+        return carry_out(
+            plans, executor=executor, anyway=anyway, progress=progress, out=out, resume=resume
+        )
+    found: dict[str, Evaluation] = {}
+    for name, planned in plans.items():
+        shown = progress if len(plans) == 1 else Titled(name, progress)
+        if known is None:
+            to = run_folder(out, name)
+            found[name] = carried_out(planned, executor, anyway, shown, to, resume)
+        else:
+            # What one step earns does not depend on the policy: one fit serves all.
+            found[name] = planned.carry_out(
+                anyway=anyway,
+                progress=shown,
+                out=run_folder(out, name),
+                resume=resume,
+                known=known,
+            )
+        known = found[name]
+    return found
 
 
 def _paired_starts(starts: int, seed: int) -> np.ndarray:

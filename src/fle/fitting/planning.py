@@ -12,11 +12,12 @@ import numpy as np
 from fle.data import Dataset
 from fle.data.passes import require_memory
 from fle.errors import CoverageError, FLEError, FLEWarning, SettingsError
+from fle.executors import Executor
 from fle.fitting.behaviour import LoggingPolicy, logging_policy
 from fle.fitting.bellman import bellman_errors
 from fle.fitting.checkpoints import Resume
 from fle.fitting.compiled import keep_compiled
-from fle.fitting.encoding import Encoder
+from fle.fitting.encoding import Encoder, Fitted
 from fle.fitting.evaluation import Evaluation, LoggedData, Provenance, current_versions
 from fle.fitting.following import (
     Coupling,
@@ -24,6 +25,13 @@ from fle.fitting.following import (
     discrete_coupling,
     linked_rows,
     normal_coupling,
+)
+from fle.fitting.growth import (
+    Earlier,
+    Growth,
+    continued_encoder,
+    going_on_from,
+    inherited,
 )
 from fle.fitting.loop import Finished, Keeper, Loop, NothingKept
 from fle.fitting.occupancy import Occupancy, occupancy
@@ -38,6 +46,7 @@ from fle.fitting.problem import (
 from fle.fitting.progress import (
     Cost,
     Progress,
+    Silent,
     default_progress,
     expected_cost,
     planned_memory,
@@ -92,6 +101,7 @@ class Plan(Tabular):
     interval: which intervals the evaluation gets; None where none were asked for, or can be.
     second_opinions: whether other estimators are asked too.
     calibration: whether held-out episodes of the logging policy are predicted.
+    warm: fits of an earlier run that training begins with. growth: what changed since then.
     notes, warnings: what was decided for the user, and what they should know.
     withheld: why no headline number can be given; None where it can.
     """
@@ -119,6 +129,8 @@ class Plan(Tabular):
     interval: Interval | None = None
     second_opinions: bool = True
     calibration: bool = False
+    warm: tuple[Fitted, ...] = ()
+    growth: Growth | None = None
 
     @property
     def withheld(self) -> str | None:
@@ -195,7 +207,7 @@ class Plan(Tabular):
         known: Evaluation | None,
         anyway: bool,
     ) -> Evaluation:
-        loop = self._loop()
+        loop = self.loop()
         progress = progress or default_progress()
         state = loop.run(keeper, progress)
         refits = None
@@ -235,9 +247,24 @@ class Plan(Tabular):
             evaluation = with_second_opinions(self, evaluation)
         if self.calibration:
             evaluation = with_calibration(self, evaluation)
-        return replace(evaluation, released=anyway)
+        evaluation = replace(evaluation, released=anyway)
+        if self.growth is None:
+            return evaluation
+        return replace(evaluation, notes=(*evaluation.notes, *self.growth.moved(evaluation)))
 
-    def _loop(self) -> Loop:
+    def without_interval(self) -> "Plan":
+        """The same with the same fits, and no intervals: what its replicates go on from."""
+        settings = {n: v for n, v in self.provenance.settings.items() if n != "interval"}
+        return replace(self, interval=None, provenance=replace(self.provenance, settings=settings))
+
+    def train(self, out: str | os.PathLike[str]) -> None:
+        """Train all stages, and nothing else: the run directory goes on from there."""
+        self.cost.require_memory()
+        with begin_run(out, self.provenance, self.model, "latest") as run:
+            self.loop().run(run.checkpoints, Silent())
+
+    def loop(self) -> Loop:
+        """The loop that carries it out."""
         return Loop(
             spec=self.model,
             recipe=self.recipe,
@@ -250,6 +277,7 @@ class Plan(Tabular):
             kept=self.problem.kept,
             finite=self.problem.horizon is not None,
             seed=self.provenance.seed,
+            warm=self.warm,
         )
 
     def as_plain(self) -> dict[str, Any]:
@@ -317,6 +345,7 @@ def plan(
     second_opinions: bool = True,
     calibration: bool = False,
     quick: bool = False,
+    earlier: Earlier = None,
 ) -> Plan:
     """Resolve everything about an evaluation without training: what would be done, and why.
 
@@ -339,6 +368,7 @@ def plan(
         second_opinions: whether other estimators are asked too; see `docs/baselines.md`.
         calibration: whether held-out episodes of the logging policy are predicted, by another fit.
         quick: a first look, marked as such: fewer stages and steps, no intervals, no opinions.
+        earlier: a run of a shorter log, or its directory, to go on from: its settings and fits.
 
     Example: `print(fle.plan(data, policy, gamma=0.99))`, then `.carry_out()`.
     """
@@ -356,6 +386,7 @@ def plan(
         second_opinions=second_opinions,
         calibration=calibration,
         quick=quick,
+        earlier=earlier,
     )
     return planner.plan(policy)
 
@@ -399,7 +430,8 @@ class LogFacts:
 class Planner:
     """Plans for any number of policies on one log; what no policy changes is worked out once.
 
-    log: as it was given. data: the rows that are used. shape: shared with other policies.
+    log: as it was given. data: the rows that are used. earlier: what is gone on from.
+    shape: shared with other policies.
 
     Example: `planner = Planner.of(data, gamma=0.99); plans = [planner.plan(p) for p in policies]`.
     """
@@ -416,6 +448,7 @@ class Planner:
     unusual: Mapping[str, bool]
     notes: tuple[str, ...]
     facts: LogFacts
+    earlier: Evaluation | None = None
     shape: Shape | None = None
 
     @classmethod
@@ -435,9 +468,13 @@ class Planner:
         second_opinions: bool = True,
         calibration: bool = False,
         quick: bool = False,
+        earlier: Earlier = None,
     ) -> "Planner":
         """With the arguments of `plan`, all but the policy."""
-        gamma, asked = checked_gamma(gamma, horizon, stages), Recipe.of(recipe)
+        run, gamma, horizon, model, asked = inherited(
+            earlier, gamma, horizon, model, Recipe.of(recipe)
+        )
+        gamma = checked_gamma(gamma, horizon, stages)
         wanted, opinions = _wanted(interval, second_opinions, quick)
         used, use, notes = _used_rows(data, rows, horizon)
         return cls(
@@ -453,6 +490,7 @@ class Planner:
             unusual=_unusual(second_opinions, calibration, quick),
             notes=tuple(notes),
             facts=LogFacts(data, used, gamma, horizon),
+            earlier=run,
         )
 
     def plan(self, policy: Policy) -> Plan:
@@ -473,6 +511,7 @@ class Planner:
             provenance = Provenance(*prints, int(self.seed), settings, current_versions())
             wanted = self.interval, self.second_opinions
             planned = _plan_of(decisions, target, self.facts.logged, provenance, *wanted)
+            planned = going_on_from(self.earlier, planned) if self.earlier else planned
         for remark in planned.warnings[len(self.log.warnings) :]:
             warnings.warn(remark, FLEWarning, stacklevel=3)
         return planned
@@ -524,24 +563,23 @@ def evaluate(
     progress: Progress | None = None,
     out: str | os.PathLike[str] | None = None,
     resume: Resume = "latest",
+    executor: Executor | None = None,
+    earlier: Earlier = None,
 ) -> Evaluation:
     """Estimate the distribution of the target policy's return from logged data.
 
-    The return is Z = sum_t gamma^t r_t, over `horizon` steps or until the episode terminates. It is
-    estimated by Fitted Likelihood Estimation (Wu, Uehara, Sun, ICML 2023): a sequence of
-    conditional maximum-likelihood fits of z = r + gamma y, y drawn from the previous fit at
-    (x', a' ~ policy).
+    The return is Z = sum_t gamma^t r_t, over `horizon` steps or until the episode terminates, and
+    the estimate a sequence of maximum-likelihood fits of z = r + gamma y, y drawn from the previous
+    fit at (x', a' ~ policy): Fitted Likelihood Estimation (Wu, Uehara, Sun, ICML 2023).
 
     Args:
-        data, policy, ..., quick: as of `fle.plan`, which this carries out.
-        anyway: give numbers although the data hardly covers the policy; else a `CoverageError`
-            is raised.
-        progress: told of every stage. Default: a bar on a terminal, nothing in a pipe.
-        out: a run directory, for `fle.load`. A run that was stopped, in whatever way, goes on there
-            when the same call is repeated, and its result is the same to the last bit; a finished
-            one is loaded.
+        data, policy, ..., quick, earlier: as of `fle.plan`, which this carries out.
+        anyway: give numbers although the data hardly covers the policy; else `CoverageError`.
+        progress: told of every stage; by default a bar on a terminal, nothing in a pipe.
+        out: a run directory, for `fle.load`. A run that was stopped in any way goes on there when
+            the call is repeated, with the same result to the last bit; a finished one is loaded.
         resume: "latest" goes on from the last checkpoint; "previous" from the one before, should
-            the last one, or the result, be damaged.
+            the last one, or the result, be damaged. executor: as of `fle.carry_out`.
 
     Example: `fle.evaluate(data, policy, gamma=0.99).returns.cvar(0.1)`.
     """
@@ -560,8 +598,11 @@ def evaluate(
         second_opinions=second_opinions,
         calibration=calibration,
         quick=quick,
+        earlier=earlier,
     )
-    return planned.carry_out(anyway=anyway, progress=progress, out=out, resume=resume)
+    from fle.fitting.jobs import carried_out
+
+    return carried_out(planned, executor, anyway, progress, out, resume)
 
 
 def with_second_opinions(planned: Plan, evaluation: Evaluation) -> Evaluation:
@@ -650,6 +691,8 @@ def _decide(
         encoder = Encoder.standardising(
             data, _reward_offset(data, question), codes=spec.reads_codes
         )
+    if planner.earlier is not None:
+        encoder = continued_encoder(planner.earlier, data, encoder)
     trace = _possible_trace(spec, asked, question, notes)
     table, coupling, logging = _coupled(planner, target, trace, notes)
     trail = Trail.of(data, table, encoder.rewards(data), gamma, trace, coupling)
