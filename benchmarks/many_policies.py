@@ -33,7 +33,7 @@ BAR_TIME, BAR_REGRET, BAR_SHARE = 20.0, 0.05, 0.95
 # Push to where the pole falls: the rule of the bundled policies.
 RULE = np.array([0.02, 0.05, 1.0, 0.5])
 TRUE_EPISODES, TRUE_STEPS = 6_000, 300
-STATES, ACTIONS, ROWS, GAMMA = 10, 3, 4_000, 0.8
+STATES, ACTIONS, ROWS, GAMMA = 8, 3, 2_000, 0.6
 
 
 def controllers(seed):
@@ -132,7 +132,7 @@ def tabular(seed):
     good = np.eye(ACTIONS)[values.argmax(axis=1)]
     policies = {}
     for place in range(POLICIES):
-        share = generator.uniform(0.02, 1.0)
+        share = generator.uniform(0.01, 0.6)
         other = random_policy(STATES, ACTIONS, 10_000 * seed + place + 1)
         policies[f"policy-{place:03d}"] = (1 - share) * good + share * other
     means, stds = {}, {}
