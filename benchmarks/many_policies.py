@@ -127,14 +127,14 @@ def tabular(seed):
     task = random_mdp(STATES, ACTIONS, seed, termination=0.02)
     data = fle.Dataset(**task.offline_data(ROWS, seed))
     generator = np.random.default_rng([seed, 1])
-    # Around one good policy, from far to so near that no log of this size tells them apart.
+    # Around one good policy, each wrong elsewhere: many are about as good.
     values, _ = task.discounted_moments(random_policy(STATES, ACTIONS, seed), GAMMA)
-    good = np.eye(ACTIONS)[values.argmax(axis=1)]
+    values /= values.std(axis=1, keepdims=True)
     policies = {}
     for place in range(POLICIES):
-        share = generator.uniform(0.01, 0.6)
-        other = random_policy(STATES, ACTIONS, 10_000 * seed + place + 1)
-        policies[f"policy-{place:03d}"] = (1 - share) * good + share * other
+        noise = generator.standard_normal((STATES, ACTIONS))
+        scores = np.exp(2.0 * (values + noise))
+        policies[f"policy-{place:03d}"] = scores / scores.sum(axis=1, keepdims=True)
     means, stds = {}, {}
     for name, policy in policies.items():
         mean, variance = task.discounted_moments(policy, GAMMA)
