@@ -33,7 +33,8 @@ BAR_TIME, BAR_REGRET, BAR_SHARE = 20.0, 0.05, 0.95
 # Push to where the pole falls: the rule of the bundled policies.
 RULE = np.array([0.02, 0.05, 1.0, 0.5])
 TRUE_EPISODES, TRUE_STEPS = 6_000, 300
-STATES, ACTIONS, ROWS, GAMMA = 8, 3, 2_000, 0.6
+# As many rows as the bundled log has.
+STATES, ACTIONS, ROWS, GAMMA = 8, 3, 29_000, 0.6
 
 
 def controllers(seed):
