@@ -22,6 +22,7 @@ from fle.screen import doing
 
 if TYPE_CHECKING:
     from fle.fitting import Plan
+    from fle.fitting.planning import Planner
     from fle.returns.intervals import Interval
 
 # Bytes for a policy from a file, unless said otherwise.
@@ -106,11 +107,16 @@ def named_policy(text: str, data: Dataset, options: argparse.Namespace) -> Polic
 
 def planned(text: str, data: Dataset, options: argparse.Namespace) -> "Plan":
     """The plan of evaluating one policy, which is asked here."""
-    from fle.fitting import plan
+    policy = named_policy(text, data, options)
+    return planner(data, options).plan(policy)
 
-    return plan(
+
+def planner(data: Dataset, options: argparse.Namespace) -> "Planner":
+    """What makes the plans of all policies of a command."""
+    from fle.fitting.planning import Planner
+
+    return Planner.of(
         data,
-        named_policy(text, data, options),
         gamma=options.gamma,
         horizon=options.horizon,
         model=named_model(options),
