@@ -227,6 +227,7 @@ SCENES = {
     "docs/for_recommenders.md": (messy_logs,),
     "docs/for_robotics.md": (messy_logs,),
     "docs/gate.md": (data_and_policy,),
+    "docs/comparing.md": (two_evaluations,),
     "docs/intervals.md": (data_and_policy,),
     "docs/notebook.md": (data_and_policy,),
     "docs/policies.md": (a_policy_with_odd_outputs,),
