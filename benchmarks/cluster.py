@@ -3,14 +3,16 @@
 All on this machine, by Ray's own cluster utility; each node has one core to give, and the three
 share those that there are. Four policies with five replicates each make 4 fits and 20 fits to
 resampled episodes, and four jobs that put them together. A node is killed, raylet and workers,
-when a third of the jobs have ended, while it is at one. The same is then done by processes of this
-machine, by an array of SLURM run by hand, one task after another, and in this process. Writes
-`results/cluster.json`.
+when a third of the jobs have ended, while it is at one. Then the same is done by processes of this
+machine, by arrays of SLURM run by hand (two tasks a round, which share its jobs), and in this
+process. The fits are tiny: it is about bits, and not about speed. Writes `results/cluster.json`,
+of every way as it is asked for.
 
-    python benchmarks/cluster.py
+    python benchmarks/cluster.py ray processes slurm here
 """
 
 import argparse
+import hashlib
 import json
 import os
 import subprocess
@@ -24,13 +26,15 @@ import numpy as np
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 import fle
-from fle.executors import JobsWaitingError, Processes, Ray, Slurm
+from fle.executors import JobsWaitingError, Processes, Ray, Slurm, slurm_array
 from fle.fitting import Silent
 from fle.paper.environment import describe
 
 RESULT = Path(__file__).parent / "results" / "cluster.json"
 ROWS, POLICIES, REPLICATES, NODES = 20_000, 4, 5, 3
 STORE = 80 * 2**20
+# A node that has just ended a job soon begins another.
+SECONDS_TO_BEGIN = 20.0
 
 
 def log() -> fle.Dataset:
@@ -58,7 +62,9 @@ def plans() -> dict[str, fle.Plan]:
             data,
             [1 - share, share],
             gamma=0.9,
-            model=fle.GMM(hidden=(32, 32)),
+            stages=4,
+            model=fle.GMM(hidden=(8,)),
+            recipe={"steps": 200},
             interval=fle.Interval(0.9, REPLICATES),
             second_opinions=False,
         )
@@ -79,14 +85,20 @@ class Killing(Silent):
     def advance(self, stage: int, loss: float) -> None:
         if stage != self._after:
             return
-        workers = _children_of(self._raylet())
-        busy = {}
-        for lock in self._folder.glob("*/.lock"):
-            holder = lock.read_text().strip()
-            if holder.isdecimal() and int(holder) in workers and _is_locked(lock):
-                busy[lock.parent.name] = int(holder)
+        until = time.monotonic() + SECONDS_TO_BEGIN
+        while not self.lost and time.monotonic() < until:
+            self.lost = self._busy()
         self._cluster.remove_node(self._node, allow_graceful=False)
-        self.lost = sorted(busy)
+
+    def _busy(self) -> list[str]:
+        """The jobs that the node is at."""
+        workers = _children_of(self._raylet())
+        holders = {lock: lock.read_text().strip() for lock in self._folder.glob("*/.lock")}
+        return sorted(
+            lock.parent.name
+            for lock, holder in holders.items()
+            if holder.isdecimal() and int(holder) in workers and _is_locked(lock)
+        )
 
     def _raylet(self) -> int:
         return int(self._node.all_processes["raylet"][0].process.pid)
@@ -122,16 +134,13 @@ def on_ray(folder: Path) -> tuple[dict[str, fle.Evaluation], dict[str, Any]]:
     ray.init(address=cluster.address, log_to_driver=False)
     jobs = POLICIES * (REPLICATES + 1)
     progress = Killing(cluster, nodes[0], jobs // 3, folder)
-    began = time.monotonic()
     try:
         executor = Ray(cluster.address, folder=folder)
         found = fle.carry_out(plans(), executor=executor, progress=progress)
-        seconds = time.monotonic() - began
     finally:
         ray.shutdown()
         cluster.shutdown()
     return found, {
-        "seconds": seconds,
         "jobs": progress.jobs,
         "killed_after": jobs // 3,
         "jobs_of_the_killed_node": progress.lost,
@@ -141,6 +150,7 @@ def on_ray(folder: Path) -> tuple[dict[str, fle.Evaluation], dict[str, Any]]:
 
 def on_slurm(folder: Path) -> dict[str, fle.Evaluation]:
     """Every task of every array, as SLURM would start it."""
+    slurm_array.MOST_TASKS = 2
     script = folder / "jobs.sbatch"
     while True:
         try:
@@ -153,43 +163,41 @@ def on_slurm(folder: Path) -> dict[str, fle.Evaluation]:
                 subprocess.run(["bash", str(script)], env=told, check=True, capture_output=True)
 
 
-def differences(found: dict[str, fle.Evaluation], other: dict[str, fle.Evaluation]) -> list[str]:
-    """What is not the same to the last bit."""
-    differ = []
-    for name, ours in found.items():
-        theirs = other[name]
-        if not np.array_equal(ours.returns.samples, theirs.returns.samples):
-            differ.append(f"{name}: returns")
+def digests(found: dict[str, fle.Evaluation]) -> dict[str, str]:
+    """Of all draws of the returns and both ends of two intervals, by policy, to the last bit."""
+    shown = {}
+    for name, one in found.items():
+        digest = hashlib.sha256(one.returns.samples.tobytes())
         for measure in ("mean", "cvar:0.1"):
-            if ours.interval(measure) != theirs.interval(measure):
-                differ.append(f"{name}: interval of {measure}")
-    return differ
+            digest.update(repr(one.interval(measure).ends).encode())
+        shown[name] = digest.hexdigest()
+    return shown
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("ways", nargs="+", choices=("ray", "processes", "slurm", "here"))
     parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
-    place = describe()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        ours, facts = on_ray(folder / "ray")
-        timed: dict[str, Any] = {"ray": facts}
-        ways = {
-            "processes": lambda: fle.carry_out(
-                plans(), executor=Processes(2, folder=folder / "processes")
-            ),
-            "slurm": lambda: on_slurm(folder / "slurm"),
-            "this process": lambda: fle.carry_out(plans()),
-        }
-        for way, carried_out in ways.items():
-            began = time.monotonic()
-            theirs = carried_out()
-            seconds = time.monotonic() - began
-            timed[way] = {"seconds": seconds, "differences": differences(ours, theirs)}
-    result = {"environment": place, "rows": ROWS, "policies": POLICIES, "replicates": REPLICATES}
-    options.out.write_text(json.dumps({**result, "nodes": NODES, "ways": timed}, indent=1) + "\n")
-    print(json.dumps(timed, indent=1))
+    result: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {}
+    result |= {"rows": ROWS, "policies": POLICIES, "replicates": REPLICATES, "nodes": NODES}
+    for way in options.ways:
+        facts: dict[str, Any] = {}
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            if way == "ray":
+                found, facts = on_ray(folder)
+            elif way == "processes":
+                found = fle.carry_out(plans(), executor=Processes(2, folder=folder))
+            else:
+                found = on_slurm(folder) if way == "slurm" else fle.carry_out(plans())
+            facts |= {"seconds": time.monotonic() - began, "digests": digests(found)}
+        result.setdefault("ways", {})[way] = {"environment": describe(), **facts}
+        ways = result["ways"].values()
+        result["equal"] = all(one["digests"] == facts["digests"] for one in ways)
+        options.out.write_text(json.dumps(result, indent=1) + "\n")
+    print({name: one["digests"] for name, one in result["ways"].items()}, result["equal"])
 
 
 if __name__ == "__main__":

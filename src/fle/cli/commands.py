@@ -71,8 +71,19 @@ COLUMNS = (
     ),
     Option("episode", "the column of episode ids", metavar="COLUMN"),
     Option("step", "the column that orders the rows of an episode", metavar="COLUMN"),
-    Option("terminated", "the column that says that an episode ended", metavar="COLUMN"),
-    Option("truncated", "the column that says that it was cut off", metavar="COLUMN"),
+    Option(
+        "terminated",
+        "the column that says that an episode ended, or `true` if every row is one; of several, any"
+        " does; repeatable",
+        "list",
+        metavar="COLUMN",
+    ),
+    Option(
+        "truncated",
+        "the column that says that it was cut off; of several, any does; repeatable",
+        "list",
+        metavar="COLUMN",
+    ),
     Option(
         "next_observation",
         "next observation columns, if logged; repeatable",

@@ -57,8 +57,8 @@ def _mapped(options: argparse.Namespace, policies: Sequence[str]) -> dict[str, A
         "reward": _names(options.reward),
         "episode": options.episode,
         "step": options.step,
-        "terminated": options.terminated,
-        "truncated": options.truncated,
+        "terminated": _ends(options.terminated),
+        "truncated": _names(options.truncated),
         "next_observation": _names(options.next_observation),
         "weight": options.weight,
         "propensity": _names(options.propensity),
@@ -205,6 +205,11 @@ def _names(given: list[str]) -> str | list[str] | None:
     if not given:
         return None
     return given[0] if len(given) == 1 else given
+
+
+def _ends(given: list[str]) -> str | list[str] | bool | None:
+    """Columns, or that every row ends its episode."""
+    return True if [name.lower() for name in given] == ["true"] else _names(given)
 
 
 def _probability(options: argparse.Namespace, policies: Sequence[str]) -> Any:

@@ -234,6 +234,7 @@ def run_job(path: Path, number: int) -> Path:
         while not is_finished(job, path.parent):
             try:
                 _run(job, jobs)
+                break
             except BusyError:
                 if time.monotonic() > until:
                     raise

@@ -41,6 +41,7 @@ from fle.fitting.problem import (
     Stage,
     checked_gamma,
     chosen_stages,
+    require_dataset,
     stages_of,
 )
 from fle.fitting.progress import (
@@ -476,6 +477,7 @@ class Planner:
         )
         gamma = checked_gamma(gamma, horizon, stages)
         wanted, opinions = _wanted(interval, second_opinions, quick)
+        require_dataset(data)
         used, use, notes = _used_rows(data, rows, horizon)
         return cls(
             log=data,
