@@ -71,8 +71,19 @@ COLUMNS = (
     ),
     Option("episode", "the column of episode ids", metavar="COLUMN"),
     Option("step", "the column that orders the rows of an episode", metavar="COLUMN"),
-    Option("terminated", "the column that says that an episode ended", metavar="COLUMN"),
-    Option("truncated", "the column that says that it was cut off", metavar="COLUMN"),
+    Option(
+        "terminated",
+        "the column that says that an episode ended, or `true` if every row is one; of several, any"
+        " does; repeatable",
+        "list",
+        metavar="COLUMN",
+    ),
+    Option(
+        "truncated",
+        "the column that says that it was cut off; of several, any does; repeatable",
+        "list",
+        metavar="COLUMN",
+    ),
     Option(
         "next_observation",
         "next observation columns, if logged; repeatable",
@@ -309,7 +320,8 @@ COMPARE = Command(
     """\
   fle compare logs.parquet --policy old.onnx --policy new.onnx --gamma 0.99 --by cvar:0.1
   fle compare logs.parquet --policy behaviour --policy new.onnx --horizon 20 --out runs/
-  fle compare logs.parquet --policy a.onnx --policy b.onnx --gamma 0.9 --weights 1,-0.2""",
+  fle compare logs.parquet --policy a.onnx --policy b.onnx --gamma 0.9 --weights 1,-0.2
+  fle compare logs.parquet --policy 'policies/*.onnx' --gamma 0.99 --budget 12""",
     (
         ("data", (DATA, *COLUMNS)),
         (
@@ -317,7 +329,8 @@ COMPARE = Command(
             (
                 Option(
                     "policy",
-                    f"{POLICY_HELP}; once for each policy",
+                    f"{POLICY_HELP}; once for each policy, or a folder or pattern of ONNX files, a"
+                    " TOML table of names, columns:PREFIX*",
                     "list",
                     str,
                     "P",
@@ -338,6 +351,14 @@ COMPARE = Command(
                     risk_measure,
                     "MEASURE",
                     default=risk_measure("mean"),
+                ),
+                Option(
+                    "budget",
+                    "the most full fits: of more policies, all get a cheap look, and those that may"
+                    " be the best are fitted",
+                    "value",
+                    whole(1),
+                    "N",
                 ),
                 *RUN_FILES,
                 WEIGHTS,

@@ -22,6 +22,7 @@ from fle.screen import doing
 
 if TYPE_CHECKING:
     from fle.fitting import Plan
+    from fle.fitting.planning import Planner
     from fle.returns.intervals import Interval
 
 # Bytes for a policy from a file, unless said otherwise.
@@ -56,8 +57,8 @@ def _mapped(options: argparse.Namespace, policies: Sequence[str]) -> dict[str, A
         "reward": _names(options.reward),
         "episode": options.episode,
         "step": options.step,
-        "terminated": options.terminated,
-        "truncated": options.truncated,
+        "terminated": _ends(options.terminated),
+        "truncated": _names(options.truncated),
         "next_observation": _names(options.next_observation),
         "weight": options.weight,
         "propensity": _names(options.propensity),
@@ -106,11 +107,16 @@ def named_policy(text: str, data: Dataset, options: argparse.Namespace) -> Polic
 
 def planned(text: str, data: Dataset, options: argparse.Namespace) -> "Plan":
     """The plan of evaluating one policy, which is asked here."""
-    from fle.fitting import plan
+    policy = named_policy(text, data, options)
+    return planner(data, options).plan(policy)
 
-    return plan(
+
+def planner(data: Dataset, options: argparse.Namespace) -> "Planner":
+    """What makes the plans of all policies of a command."""
+    from fle.fitting.planning import Planner
+
+    return Planner.of(
         data,
-        named_policy(text, data, options),
         gamma=options.gamma,
         horizon=options.horizon,
         model=named_model(options),
@@ -199,6 +205,11 @@ def _names(given: list[str]) -> str | list[str] | None:
     if not given:
         return None
     return given[0] if len(given) == 1 else given
+
+
+def _ends(given: list[str]) -> str | list[str] | bool | None:
+    """Columns, or that every row ends its episode."""
+    return True if [name.lower() for name in given] == ["true"] else _names(given)
 
 
 def _probability(options: argparse.Namespace, policies: Sequence[str]) -> Any:

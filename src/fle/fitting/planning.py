@@ -41,6 +41,7 @@ from fle.fitting.problem import (
     Stage,
     checked_gamma,
     chosen_stages,
+    require_dataset,
     stages_of,
 )
 from fle.fitting.progress import (
@@ -372,39 +373,169 @@ def plan(
 
     Example: `print(fle.plan(data, policy, gamma=0.99))`, then `.carry_out()`.
     """
-    run, gamma, horizon, model, asked = inherited(earlier, gamma, horizon, model, Recipe.of(recipe))
-    gamma = checked_gamma(gamma, horizon, stages)
-    wanted = _wanted(interval, second_opinions, quick)
-    used, use, notes = _used_rows(data, rows, horizon)
-    question = Question(gamma, horizon, use, stages, bool(quick))
-    target = _asked(policy, data, used, action_draws, seed)
-    with doing("planning"):
-        decisions = _decisions(used, question, target, model, asked, notes, run)
-        settings = decisions.as_plain() | {"action_draws": as_plain(action_draws)}
-        settings |= _unusual(second_opinions, calibration, quick)
-        provenance = _provenance(data, target, seed, settings)
-        logged = LoggedData.of(data, gamma, horizon)
-        planned = _plan_of(decisions, target, logged, provenance, *wanted)
-        planned = going_on_from(run, planned) if run else planned
-    for remark in planned.warnings[len(data.warnings) :]:
-        warnings.warn(remark, FLEWarning, stacklevel=2)
-    return planned
+    planner = Planner.of(
+        data,
+        gamma=gamma,
+        horizon=horizon,
+        model=model,
+        rows=rows,
+        stages=stages,
+        recipe=recipe,
+        action_draws=action_draws,
+        seed=seed,
+        interval=interval,
+        second_opinions=second_opinions,
+        calibration=calibration,
+        quick=quick,
+        earlier=earlier,
+    )
+    return planner.plan(policy)
 
 
-def _decisions(
-    used: Dataset,
-    question: "Question",
-    target: TabulatedPolicy,
-    model: str | ModelSpec,
-    asked: Recipe,
-    notes: list[str],
-    earlier: Evaluation | None,
-) -> "Decisions":
+class Shape(NamedTuple):
+    """What the programs of several policies have in common, so that they are compiled once.
+
+    stages: of every fit. actions: listed for every row; None leaves them as a policy gives them.
+    """
+
+    stages: int
+    actions: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class LogFacts:
+    """What is worked out once for all policies on one log: as it was given, and the rows used."""
+
+    log: Dataset
+    data: Dataset
+    gamma: float
+    horizon: int | None
+
+    @cached_property
+    def logging(self) -> LoggingPolicy:
+        """The policy that logged the data."""
+        return logging_policy(self.data)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the data."""
+        return self.log.fingerprint
+
+    @cached_property
+    def logged(self) -> LoggedData:
+        """What an evaluation keeps of the log."""
+        return LoggedData.of(self.log, self.gamma, self.horizon)
+
+
+@dataclass(frozen=True, eq=False)
+class Planner:
+    """Plans for any number of policies on one log; what no policy changes is worked out once.
+
+    log: as it was given. data: the rows that are used. earlier: what is gone on from.
+    shape: shared with other policies.
+
+    Example: `planner = Planner.of(data, gamma=0.99); plans = [planner.plan(p) for p in policies]`.
+    """
+
+    log: Dataset
+    data: Dataset
+    question: "Question"
+    model: str | ModelSpec
+    asked: Recipe
+    action_draws: int
+    seed: int
+    interval: Interval | None
+    second_opinions: bool
+    unusual: Mapping[str, bool]
+    notes: tuple[str, ...]
+    facts: LogFacts
+    earlier: Evaluation | None = None
+    shape: Shape | None = None
+
+    @classmethod
+    def of(
+        cls,
+        data: Dataset,
+        *,
+        gamma: float | None = None,
+        horizon: int | None = None,
+        model: str | ModelSpec = "auto",
+        rows: RowUse | None = None,
+        stages: int | None = None,
+        recipe: Recipe | Mapping[str, Any] | None = None,
+        action_draws: int = 16,
+        seed: int = 0,
+        interval: Interval | Mapping[str, Any] | float | None = None,
+        second_opinions: bool = True,
+        calibration: bool = False,
+        quick: bool = False,
+        earlier: Earlier = None,
+    ) -> "Planner":
+        """With the arguments of `plan`, all but the policy."""
+        run, gamma, horizon, model, asked = inherited(
+            earlier, gamma, horizon, model, Recipe.of(recipe)
+        )
+        gamma = checked_gamma(gamma, horizon, stages)
+        wanted, opinions = _wanted(interval, second_opinions, quick)
+        require_dataset(data)
+        used, use, notes = _used_rows(data, rows, horizon)
+        return cls(
+            log=data,
+            data=used,
+            question=Question(gamma, horizon, use, stages, bool(quick)),
+            model=model,
+            asked=asked,
+            action_draws=action_draws,
+            seed=seed,
+            interval=wanted,
+            second_opinions=opinions,
+            unusual=_unusual(second_opinions, calibration, quick),
+            notes=tuple(notes),
+            facts=LogFacts(data, used, gamma, horizon),
+            earlier=run,
+        )
+
+    def plan(self, policy: Policy) -> Plan:
+        """The plan of one policy, which is asked here."""
+        return self.planned(self.ask(policy))
+
+    def ask(self, policy: Policy) -> TabulatedPolicy:
+        """What a policy does at the rows that are used."""
+        return _asked(policy, self.log, self.data, self.action_draws, self.seed)
+
+    def planned(self, target: TabulatedPolicy) -> Plan:
+        """The plan of a policy that was asked."""
+        with doing("planning"):
+            decisions = _decisions(self, target)
+            settings = decisions.as_plain() | {"action_draws": as_plain(self.action_draws)}
+            settings |= self.unusual
+            prints = self.facts.fingerprint, target.fingerprint
+            provenance = Provenance(*prints, int(self.seed), settings, current_versions())
+            wanted = self.interval, self.second_opinions
+            planned = _plan_of(decisions, target, self.facts.logged, provenance, *wanted)
+            planned = going_on_from(self.earlier, planned) if self.earlier else planned
+        for remark in planned.warnings[len(self.log.warnings) :]:
+            warnings.warn(remark, FLEWarning, stacklevel=3)
+        return planned
+
+    def survey(self) -> "Planner":
+        """Of plans that are looked at and not carried out: without what training alone needs."""
+        return replace(self, asked=replace(self.asked, occupancy=False))
+
+    def sharing(self, stages: int) -> "Planner":
+        """Of plans with as many stages, and as many actions a row where they are few."""
+        actions = self.data.number_of_actions
+        listed = actions if actions is not None and actions <= MOST_COUPLED else None
+        return replace(self, shape=Shape(stages, listed))
+
+
+def _decisions(planner: Planner, target: TabulatedPolicy) -> "Decisions":
     """What is decided, if there is memory for it."""
+    used, notes = planner.data, list(planner.notes)
     needed = planned_memory(len(used), target.following.candidates)
     require_memory(needed, "The plan", len(used))
-    spec, why = _chosen_model(model, used, question)
-    return _decide(used, question, target, spec, asked, notes + why, earlier)
+    spec, why = _chosen_model(planner.model, used, planner.question)
+    return _decide(planner, target, spec, notes + why)
 
 
 def _unusual(second_opinions: bool, calibration: bool, quick: bool) -> dict[str, bool]:
@@ -412,13 +543,6 @@ def _unusual(second_opinions: bool, calibration: bool, quick: bool) -> dict[str,
     asked = {"quick": bool(quick), "calibration": bool(calibration)}
     found = {name: True for name, value in asked.items() if value}
     return found if second_opinions or quick else {**found, "second_opinions": False}
-
-
-def _provenance(
-    data: Dataset, target: TabulatedPolicy, seed: int, settings: dict[str, Any]
-) -> Provenance:
-    prints = data.fingerprint, target.fingerprint
-    return Provenance(*prints, int(seed), settings, current_versions())
 
 
 def evaluate(
@@ -560,27 +684,25 @@ def _wanted(interval: Any, second_opinions: bool, quick: bool) -> tuple[Interval
 
 
 def _decide(
-    data: Dataset,
-    question: Question,
-    target: TabulatedPolicy,
-    spec: ModelSpec,
-    asked: Recipe,
-    notes: list[str],
-    earlier: Evaluation | None,
+    planner: Planner, target: TabulatedPolicy, spec: ModelSpec, notes: list[str]
 ) -> Decisions:
+    data, question, asked, shape = planner.data, planner.question, planner.asked, planner.shape
     gamma, horizon, use, stages, quick = question
     encoder = Encoder.raw(data)
     if spec.standardised:
         encoder = Encoder.standardising(
             data, _reward_offset(data, question), codes=spec.reads_codes
         )
-    if earlier is not None:
-        encoder = continued_encoder(earlier, data, encoder)
+    if planner.earlier is not None:
+        encoder = continued_encoder(planner.earlier, data, encoder)
     trace = _possible_trace(spec, asked, question, notes)
-    table, coupling, logging = _coupled(data, target, trace, notes)
+    table, coupling, logging = _coupled(planner, target, trace, notes)
     trail = Trail.of(data, table, encoder.rewards(data), gamma, trace, coupling)
     left = QUICK_LEFT if quick else NEGLIGIBLE
     number, why = chosen_stages(stages, horizon, data, gamma, trail, left)
+    if shape is not None and shape.stages != number:
+        why = (f"{shape.stages} stages, as the policy of the comparison that needs most",)
+        number = shape.stages
     problem = Problem(gamma, horizon, use, number)
     chosen = _usual_recipe(problem, data, spec)
     if quick:
@@ -624,10 +746,14 @@ def _possible_trace(spec: ModelSpec, asked: Recipe, question: Question, notes: l
 
 
 def _coupled(
-    data: Dataset, target: TabulatedPolicy, trace: float, notes: list[str]
+    planner: Planner, target: TabulatedPolicy, trace: float, notes: list[str]
 ) -> tuple[ActionTable, Coupling | None, LoggingPolicy | None]:
     """The policy's next actions, and their coupling with what was logged, if that can be told."""
+    data, shape = planner.data, planner.shape
     table, actions = target.following, data.number_of_actions
+    if shape is not None and shape.actions is not None and not table.lists_all(shape.actions):
+        shares = by_action(table.actions, table.probabilities, shape.actions)
+        table = ActionTable.of_probabilities(shares)
     told = data.propensities is not None or data.number_of_observations is not None
     possible = table.normal is not None if actions is None else actions <= MOST_COUPLED
     enough = (told and actions is not None) or len(data) >= ROWS_FOR_COUPLING
@@ -635,7 +761,7 @@ def _coupled(
         return table, None, None
     if not linked_rows(data).any():
         return table, None, None
-    logging = logging_policy(data)
+    logging = planner.facts.logging
     notes.append(logging.in_words())
     if not logging.reliable:
         notes.append(
