@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fle.models.families.histogram import Histogram
     from fle.models.families.linear import Linear
     from fle.models.families.linear_quadratic import LinearQuadratic
+    from fle.models.families.polynomial import Polynomial
     from fle.models.families.quantile import Quantile
     from fle.models.families.reward_mixture import RewardMixture
     from fle.policies import load_policy
@@ -52,6 +53,7 @@ _HOMES = {
     "fle.models.families.histogram": ("Histogram",),
     "fle.models.families.linear": ("Linear",),
     "fle.models.families.linear_quadratic": ("LinearQuadratic",),
+    "fle.models.families.polynomial": ("Polynomial",),
     "fle.models.families.quantile": ("Quantile",),
     "fle.models.families.reward_mixture": ("RewardMixture",),
     "fle.policies": ("load_policy",),
