@@ -179,7 +179,7 @@ def summary(runs):
         "|---|---|---|---|---|---|---|---|",
     ]
     for name, task in TASKS.items():
-        exact = {seed: run for seed, run in _of(runs, name, "exact")}
+        exact = dict(_of(runs, name, "exact"))
         for way in task.ways:
             found = _of(runs, name, way)
             if not found:

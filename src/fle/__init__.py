@@ -3,9 +3,10 @@
 The pipeline, in order: a `Dataset` of logged transitions (`read` makes one from files) and a target
 policy (`load_policy` opens ONNX files) go into `plan`, which resolves everything without training;
 `evaluate` carries the plan out: it fits a model (`GMM`, `Autoregressive`, `Flow`, `Diffusion`,
-`Histogram`, `Gaussian`, `Categorical`, `Quantile`, `RewardMixture`, `LinearQuadratic`) stage by
-stage as the `Recipe` says, and returns an `Evaluation`, whose `ReturnDistribution`s answer every
-question of risk. `compare` does so for several policies. `load` opens a saved evaluation.
+`Histogram`, `Gaussian`, `Categorical`, `Quantile`, `RewardMixture`, `LinearQuadratic`,
+`Polynomial`) stage by stage as the `Recipe` says, and returns an `Evaluation`, whose
+`ReturnDistribution`s answer every question of risk. `compare` does so for several policies. `load`
+opens a saved evaluation.
 `gate` decides whether a policy keeps what is required of it.
 `baselines` has estimators of other schools, for a second opinion.
 """
@@ -82,6 +83,7 @@ __all__ = [
     "Linear",
     "LinearQuadratic",
     "Plan",
+    "Polynomial",
     "Quantile",
     "Recipe",
     "ReturnDistribution",

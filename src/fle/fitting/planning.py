@@ -46,7 +46,7 @@ from fle.fitting.remarks import data_remarks, ends_at, unsettled
 from fle.fitting.replicates import NoRefitKept, RefitKeeper, Resampling, replicates
 from fle.fitting.runs import begin_run
 from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness
-from fle.fitting.structure import Finding, explained_by_polynomial
+from fle.fitting.structure import explained_by_polynomial
 from fle.fitting.supports import return_limits
 from fle.fitting.visits import Visits
 from fle.models.objectives import GradientObjective
@@ -372,19 +372,16 @@ def _decisions(
     needed = planned_memory(len(used), target.following.candidates)
     require_memory(needed, "The plan", len(used))
     spec, why = _chosen_model(model, used, question)
-    found = _structure(used, question, target, asked) if model == "auto" else None
-    if found is not None:
-        spec, why = found.model, [f"model: {type(found.model).__name__}, {found.reason}"]
+    why += _suggested(used, question, target) if model == "auto" else []
     return _decide(used, question, target, spec, asked, notes + why)
 
 
-def _structure(
-    data: Dataset, question: "Question", target: TabulatedPolicy, asked: Recipe
-) -> Finding | None:
-    """A class that is fitted exactly, where it explains as much, and no training was asked for."""
-    if question.horizon is not None or question.rows != "all" or set(asked.given) - {"occupancy"}:
-        return None
-    return explained_by_polynomial(data, target, question.gamma)
+def _suggested(data: Dataset, question: "Question", target: TabulatedPolicy) -> list[str]:
+    """A class that is fitted exactly, where the log has nothing against it [0040]."""
+    if question.horizon is not None or question.rows != "all":
+        return []
+    found = explained_by_polynomial(data, target, question.gamma)
+    return [] if found is None else [found.in_words()]
 
 
 def _unusual(second_opinions: bool, calibration: bool, quick: bool) -> dict[str, bool]:

@@ -51,7 +51,7 @@ class Polynomial(ModelSpec):
 
     p(z | x, a) = N(z; theta . phi(x, a) + c, v(x, a)), phi the standardised coordinates of x and a,
     and with degree 2 their products. Costs that are quadratic, with linear dynamics and a linear
-    policy, have such a mean. "auto" chooses it where the log shows that it explains as much.
+    policy, have such a mean; a note of "auto" says where the log has nothing against it.
 
     degree: 1 or 2.
     variance: "constant", one v for all; or "features", of the same degree, and at least a hundredth
