@@ -3,10 +3,9 @@
 The pipeline, in order: a `Dataset` of logged transitions (`read` makes one from files) and a target
 policy (`load_policy` opens ONNX files) go into `plan`, which resolves everything without training;
 `evaluate` carries the plan out: it fits a model (`GMM`, `Autoregressive`, `Flow`, `Diffusion`,
-`Histogram`, `Gaussian`, `Categorical`, `Quantile`, `RewardMixture`, `LinearQuadratic`,
-`Polynomial`) stage by stage as the `Recipe` says, and returns an `Evaluation`, whose
-`ReturnDistribution`s answer every question of risk. `compare` does so for several policies. `load`
-opens a saved evaluation.
+`Histogram`, `Gaussian`, `Categorical`, `Quantile`, `RewardMixture`, `LinearQuadratic`) stage by
+stage as the `Recipe` says, and returns an `Evaluation`, whose `ReturnDistribution`s answer every
+question of risk. `compare` does so for several policies. `load` opens a saved evaluation.
 `gate` decides whether a policy keeps what is required of it.
 `baselines` has estimators of other schools, for a second opinion.
 """
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from fle.models.families.histogram import Histogram
     from fle.models.families.linear import Linear
     from fle.models.families.linear_quadratic import LinearQuadratic
-    from fle.models.families.polynomial import Polynomial
     from fle.models.families.quantile import Quantile
     from fle.models.families.reward_mixture import RewardMixture
     from fle.policies import load_policy
@@ -54,7 +52,6 @@ _HOMES = {
     "fle.models.families.histogram": ("Histogram",),
     "fle.models.families.linear": ("Linear",),
     "fle.models.families.linear_quadratic": ("LinearQuadratic",),
-    "fle.models.families.polynomial": ("Polynomial",),
     "fle.models.families.quantile": ("Quantile",),
     "fle.models.families.reward_mixture": ("RewardMixture",),
     "fle.policies": ("load_policy",),
@@ -83,7 +80,6 @@ __all__ = [
     "Linear",
     "LinearQuadratic",
     "Plan",
-    "Polynomial",
     "Quantile",
     "Recipe",
     "ReturnDistribution",

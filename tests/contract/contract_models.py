@@ -277,7 +277,6 @@ CASES = {
         _always(fle.Gaussian(hidden=SMALL)), knows="moments", objective="energy", world=Linear()
     ),
     "linear": Case(_always(fle.Linear(lambda x, a: _products(x, a))), world=Linear()),
-    "polynomial": Case(_always(fle.Polynomial()), world=Linear()),
     "linear-quadratic": Case(lambda c, b: fle.LinearQuadratic(c * LINEAR_STD), world=Linear()),
 }
 

@@ -31,7 +31,6 @@ SPECS = {
     "gaussian": fle.Gaussian(hidden=SMALL),
     "gmm": fle.GMM(components=2, hidden=SMALL),
     "histogram": fle.Histogram(bins=9, hidden=SMALL),
-    "polynomial": fle.Polynomial(),
     "quantile": fle.Quantile(quantiles=9, hidden=SMALL),
 }
 # Defined in the units of the data: see the last tests; or on features of the user's own.

@@ -12,11 +12,10 @@ CART = LQR.example()
 GAMMA, LENGTH = 0.99, 20
 
 
-def columns(rows, seed, *, disturbed=0.0, bent=0.0, clipped=np.inf):
+def columns(rows, seed, *, bent=0.0, clipped=np.inf):
     """Episodes of the cart, cut off after LENGTH steps.
 
-    disturbed: noise of the next state. bent: a cost |x| beside the quadratic one. clipped: a limit
-    of what an action can do.
+    bent: a cost |x| beside the quadratic one. clipped: a limit of what an action can do.
     """
     generator = np.random.default_rng([seed, 7])
     x = generator.uniform(-1.5, 1.5, (rows // LENGTH, 2))
@@ -26,7 +25,6 @@ def columns(rows, seed, *, disturbed=0.0, bent=0.0, clipped=np.inf):
         rewards = CART.expected_reward(x, a) - bent * np.abs(x).sum(axis=1)
         rewards = rewards + generator.normal(0, 0.2, len(x))
         after = CART.next_observations(x, np.clip(a, -clipped, clipped))
-        after = after + disturbed * generator.standard_normal(x.shape)
         steps.append((x, a, rewards, after))
         x = after
     x, a, rewards, after = (np.stack(parts, 1) for parts in zip(*steps, strict=True))
@@ -54,27 +52,18 @@ def found(data, policy=CART.target_policy, gamma=GAMMA):
 
 
 def test_a_class_that_is_right_is_found_in_most_logs():
-    """Averages of several tries, so that the rate has no formula; it was 53 and 67% in 30 logs.
+    """Averages of several tries, so that the rate has no formula; it was 53% in 30 logs.
 
     Fewer than 3 of 12 at a rate of a half: one false alarm in 50.
     """
-    models = [one.model for one in (found(logged(1_000, seed)) for seed in range(12)) if one]
-    assert len(models) >= 3
-    assert {model.degree for model in models} == {2}
+    notes = [note for note in (found(logged(1_000, seed)) for seed in range(12)) if note]
+    assert len(notes) >= 3
+    assert all(note.startswith("a quadratic class of 9 functions") for note in notes)
 
 
 @pytest.mark.parametrize("wrong", [{"bent": 1.0}, {"clipped": 0.5}])
 def test_a_class_that_is_wrong_is_not(wrong):
     assert not any(found(logged(2_000, seed, **wrong)) for seed in range(3))
-
-
-def test_noise_of_the_next_state_makes_the_variance_a_function():
-    """What a disturbance costs grows with the state: the variance is quadratic too."""
-    models = [
-        one.model for one in (found(logged(2_000, s, disturbed=0.2)) for s in range(5)) if one
-    ]
-    assert models
-    assert {model.variance for model in models} == {"features"}
 
 
 def test_only_logs_that_it_was_tried_on_are_asked():
@@ -97,26 +86,11 @@ def test_the_shape_of_a_discounted_sum():
 
 
 @pytest.mark.filterwarnings("ignore::fle.FLEWarning")
-def test_a_note_names_the_class_which_gives_the_known_answer():
-    data, how = logged(1_000, 2), {"gamma": 0.9, "second_opinions": False}
-    plan = fle.plan(data, CART.target_policy, **how)
+def test_the_note_is_part_of_a_plan_that_leaves_the_model_to_auto():
+    data = logged(1_000, 2)
+    plan = fle.plan(data, CART.target_policy, gamma=GAMMA)
     assert plan.model == fle.GMM()
     (note,) = (note for note in plan.notes if "explains as much" in note)
-    assert "a quadratic class of 9 functions" in note
-    assert "model=fle.Polynomial(degree=2, variance='constant')" in note
-    for other in ({"horizon": 5}, {"gamma": 0.9, "model": "gmm"}):
+    assert "model=fle.Linear" in note
+    for other in ({"horizon": 5}, {"gamma": GAMMA, "model": "gmm"}):
         assert "as much" not in str(fle.plan(data, CART.target_policy, **other).notes)
-    result = fle.evaluate(data, CART.target_policy, model=fle.Polynomial(), **how)
-    starts = data.require_initial_observations()
-    truth = CART.discounted_mean(starts, CART.target_policy(starts), 0.9).mean()
-    # Ten coefficients from 1,000 rows of noise 0.2: 0.2 / sqrt(1000) / (1 - 0.9) is 0.06.
-    assert float(result.returns.mean()) == pytest.approx(truth, abs=0.25)
-    law = result.at(starts[0], CART.target_policy(starts[:1])[0])
-    assert float(law.std()) == pytest.approx(0.2 / np.sqrt(1 - 0.81), rel=0.2)
-
-
-def test_hyperparameters_are_checked():
-    with pytest.raises(fle.FLEError, match="degree must be 1 or 2, got 3"):
-        fle.Polynomial(degree=3)
-    with pytest.raises(fle.FLEError, match='variance must be "constant" or "features"'):
-        fle.Polynomial(variance="none")

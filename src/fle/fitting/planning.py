@@ -381,7 +381,7 @@ def _suggested(data: Dataset, question: "Question", target: TabulatedPolicy) -> 
     if question.horizon is not None or question.rows != "all":
         return []
     found = explained_by_polynomial(data, target, question.gamma)
-    return [] if found is None else [found.in_words()]
+    return [] if found is None else [found]
 
 
 def _unusual(second_opinions: bool, calibration: bool, quick: bool) -> dict[str, bool]:

@@ -13,14 +13,13 @@ kurtosis say how far from Gaussian it is [0040].
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import lu_factor, lu_solve
 
 from fle.data import Dataset
 from fle.fitting.encoding import Encoder
-from fle.models.families.polynomial import Polynomial, Powers
 from fle.policies import ActionTable, TabulatedPolicy
 
 # Rows from which on networks do well enough, and rows that each function needs [0040].
@@ -31,8 +30,6 @@ FEWEST_COSINES, MOST_COSINES = 20, 100
 # standard errors and on their average, that are still called none: a class that is right is refused
 # in 40% of logs, so that one that is wrong has little room [0040].
 REPEATS, GAIN, MOVE = 4, 0.7, 1.0
-# Squared errors that features predict, in standard errors, from which on the variance has them.
-UNEVEN = 2.0
 # Skewness and excess kurtosis of the return at which a Gaussian is 0.03 standard deviations off.
 SKEW, KURTOSIS = 0.2, 0.5
 # Halves of fewer episodes are not alike.
@@ -48,25 +45,30 @@ FARTHEST = 5.0
 Array = np.ndarray[Any, Any]
 
 
-class Finding(NamedTuple):
-    """The class that explains as much, with the figures that say so."""
+class Powers(NamedTuple):
+    """The coordinates of an input and, with degree 2, all products of two of them."""
 
-    model: Polynomial
-    reason: str
+    inputs: int
+    degree: int
 
-    def in_words(self) -> str:
-        """A note to the user, who knows whether it is more than a guess."""
-        return (
-            f"{self.reason}. If you know that rewards and dynamics are such functions, "
-            f"model=fle.{self.model!r} is fitted exactly within seconds, and fle.Linear on your "
-            "own features more sharply: leave out what is zero"
-        )
+    @property
+    def number(self) -> int:
+        """Of functions."""
+        return self.inputs + (self.inputs * (self.inputs + 1) // 2 if self.degree == 2 else 0)
+
+    def __str__(self) -> str:
+        return f"a {'linear' if self.degree == 1 else 'quadratic'} class of {self.number} functions"
+
+    def matrix(self, inputs: Array) -> Array:
+        """(n, number) At these inputs."""
+        first, second = np.triu_indices(self.inputs if self.degree == 2 else 0)
+        return np.hstack([inputs, inputs[:, first] * inputs[:, second]])
 
 
 def explained_by_polynomial(
     data: Dataset, target: TabulatedPolicy, gamma: float, seed: int = 0
-) -> Finding | None:
-    """The smallest polynomial that the log has nothing against; None where there is none.
+) -> str | None:
+    """The smallest polynomial that the log has nothing against, in words; None where there is none.
 
     Only asked of few rows with continuous observations, scalar rewards and episodes that never end:
     there a network's errors add up, and a Gaussian can be the law.
@@ -82,7 +84,11 @@ def explained_by_polynomial(
         if (basis.number + 1) * ROWS_A_FUNCTION <= len(data):
             found = _tested(rows, basis, generator)
             if found is not None:
-                return found
+                return (
+                    f"{basis} explains as much: {found}. If you know that rewards and dynamics "
+                    "are such functions, model=fle.Linear on them is fitted exactly within "
+                    "seconds; leave out what is zero, a constant above all"
+                )
     return None
 
 
@@ -212,7 +218,8 @@ class FixedPoint(NamedTuple):
     dual: Array
 
 
-def _tested(rows: Rows, basis: Powers, generator: np.random.Generator) -> Finding | None:
+def _tested(rows: Rows, basis: Powers, generator: np.random.Generator) -> str | None:
+    """The figures, where they say nothing against the class."""
     number = len(rows.inputs) // ROWS_A_FUNCTION - basis.number - 1
     number = int(np.clip(number, FEWEST_COSINES, MOST_COSINES))
     small = slice(basis.number + 1)
@@ -223,33 +230,20 @@ def _tested(rows: Rows, basis: Powers, generator: np.random.Generator) -> Findin
         own, rich = regression.solved(small), regression.solved(slice(None))
         errors = regression.errors(small, own.theta)
         if np.std(errors) < ROUNDING * np.std(rows.rewards):
-            break
+            return "it leaves no Bellman error"
         gain = _held_out_gain(regression, small, rows.episodes, generator)
         found.append((gain, _in_errors((rich.dual - own.dual) * errors)))
-    if regression.growth(small) > (1 + rows.gamma) / 2:
-        return None
-    if not found:
-        return Finding(_model(basis, "constant"), f"{_words(basis)} leaves no Bellman error")
     gain, move = np.mean(found, axis=0)
     skew, kurtosis = shape_of_return(errors, rows.gamma)
     round_enough = abs(skew) <= SKEW and abs(kurtosis) <= KURTOSIS
-    if gain > GAIN or abs(move) > MOVE or not round_enough:
+    astray = regression.growth(small) > (1 + rows.gamma) / 2
+    if astray or gain > GAIN or abs(move) > MOVE or not round_enough:
         return None
-    uneven = _predicts_squares(regression.functions[:, small], errors, rows.episodes, generator)
-    return Finding(
-        _model(basis, "features" if uneven > UNEVEN else "constant"),
-        f"{_words(basis)} explains as much: {number} functions beside it predict its Bellman "
-        f"errors by {gain:+.1f} standard errors on held-out episodes, and would move the mean by "
-        f"{move:+.1f}; the return around its mean has skewness {skew:+.2f}",
+    return (
+        f"{number} functions beside it predict its Bellman errors by {gain:+.1f} standard errors "
+        f"on held-out episodes, and would move the mean by {move:+.1f}; the return around its mean "
+        f"has skewness {skew:+.2f}"
     )
-
-
-def _model(basis: Powers, variance: Literal["constant", "features"]) -> Polynomial:
-    return Polynomial(degree=basis.degree, variance=variance)
-
-
-def _words(basis: Powers) -> str:
-    return f"a {'linear' if basis.degree == 1 else 'quadratic'} class of {basis.number} functions"
 
 
 def _in_errors(parts: Array) -> float:
@@ -285,19 +279,6 @@ def _held_out_gain(
         matrix = beyond[fitted].T @ beyond[fitted] + ridge * np.eye(beyond.shape[1])
         weights = np.linalg.solve(matrix, beyond[fitted].T @ errors[fitted])
         parts[judged] = (errors * (beyond @ weights))[judged]
-    return _in_errors(parts)
-
-
-def _predicts_squares(
-    functions: Array, errors: Array, episodes: Array, generator: np.random.Generator
-) -> float:
-    """How well the class predicts squared Bellman errors of episodes that it has not seen."""
-    squares = errors**2 - np.mean(errors**2)
-    halves = _folds(episodes, generator)
-    parts = np.zeros(len(errors))
-    for fitted, judged in (halves, halves[::-1]):
-        weights = np.linalg.lstsq(functions[fitted], squares[fitted])[0]
-        parts[judged] = (squares * (functions @ weights))[judged]
     return _in_errors(parts)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -23,21 +23,6 @@ FloatArray = npt.NDArray[np.float64]
 LEAST_VARIANCE = 0.01
 # (observations (n, ...), actions (n, ...)) -> (n, F).
 Function = Callable[[Any, Any], Any]
-Variance = Literal["constant", "features"]
-
-
-class Basis(Protocol):
-    """Functions of an input of a law, whose combinations are its mean."""
-
-    @property
-    def number(self) -> int:
-        """F."""
-
-    def matrix(self, inputs: npt.NDArray) -> FloatArray:
-        """(n, F) In double precision."""
-
-    def at(self, inputs: Float[Array, " inputs"]) -> Float[Array, " features"]:
-        """Of one input, within compiled code."""
 
 
 class Features(NamedTuple):
@@ -117,13 +102,7 @@ class LinearLaw(Density):
     coefficients: Float[Array, "features d"]
     spreads: Float[Array, "features d"]
     least: Float[Array, " d"]
-    features: Basis = eqx.field(static=True)
-
-    @classmethod
-    def zero(cls, features: Basis, returns: int) -> "LinearLaw":
-        """Returns of nothing, nearly without spread."""
-        shape = (features.number + 1, returns)
-        return cls(jnp.zeros(shape), jnp.zeros(shape), jnp.full(returns, 1e-30), features)
+    features: Features = eqx.field(static=True)
 
     @property
     def noise_size(self) -> int:
@@ -250,7 +229,7 @@ class Linear(ModelSpec):
 
     features: Function
     intercept: bool = True
-    variance: Variance = "constant"
+    variance: Literal["constant", "features"] = "constant"
 
     name: ClassVar[str] = "linear"
     standardised: ClassVar[bool] = False
@@ -269,7 +248,9 @@ class Linear(ModelSpec):
 
     def build(self, sizes: Sizes, recipe: Resolved, generator: np.random.Generator) -> LinearLaw:
         """The zero function."""
-        return LinearLaw.zero(Features.of(self.features, sizes), sizes.returns)
+        found = Features.of(self.features, sizes)
+        shape = (found.number + 1, sizes.returns)
+        return LinearLaw(jnp.zeros(shape), jnp.zeros(shape), jnp.full(sizes.returns, 1e-30), found)
 
     def objective(self, recipe: Resolved) -> TwoMoments:
         """Least squares, twice."""
