@@ -28,6 +28,10 @@ MOST_JSON = 64 * 2**20
 DEEPEST_JSON = 20
 
 
+class BusyError(FLEError):
+    """Another process is writing to the directory."""
+
+
 @contextmanager
 def written_whole(path: Path, size: int) -> Iterator[IO[bytes]]:
     """An open file that takes the place of `path` once all of it is on the disk.
@@ -208,7 +212,7 @@ def _lock(file: IO[bytes], path: Path) -> None:
             ) from error
         file.seek(0)
         holder = file.read().decode().strip() or "unknown"
-        raise FLEError(
+        raise BusyError(
             f"Process {holder} is writing to the run directory {path.parent}; only one may at a "
             "time. Wait for it, stop it, or give another `out`."
         ) from error

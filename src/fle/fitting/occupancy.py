@@ -170,13 +170,15 @@ def occupancy(
 
 def _finished(weights: Array, base: Array, steps: Array | None) -> Array:
     """Cut off, mixed with the log as it is, and of mean 1, at every step if there are steps."""
-    groups = np.zeros(len(weights), int) if steps is None else steps
-    counts = np.maximum(np.bincount(groups), 1)
+    counts = 1 if steps is None else np.maximum(np.bincount(steps), 1)
 
     def levelled(values: Array) -> Array:
-        means = np.bincount(groups, values) / counts
+        if steps is None:
+            mean = values.mean()
+            return values / mean if mean > 0 else base
+        means = np.bincount(steps, values) / counts
         # Where nothing is visited the log stays as it is.
-        return np.where(means[groups] > 0, values / np.where(means > 0, means, 1.0)[groups], base)
+        return np.where(means[steps] > 0, values / np.where(means > 0, means, 1.0)[steps], base)
 
     # Once would leave a few above; the mean falls by what is cut off.
     for _ in range(3):
