@@ -56,6 +56,7 @@ from fle.fitting.remarks import data_remarks, ends_at, unsettled
 from fle.fitting.replicates import NoRefitKept, RefitKeeper, Resampling, replicates
 from fle.fitting.runs import begin_run
 from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness
+from fle.fitting.structure import explained_by_polynomial
 from fle.fitting.supports import return_limits
 from fle.fitting.visits import Visits
 from fle.models.objectives import GradientObjective
@@ -535,7 +536,17 @@ def _decisions(planner: Planner, target: TabulatedPolicy) -> "Decisions":
     needed = planned_memory(len(used), target.following.candidates)
     require_memory(needed, "The plan", len(used))
     spec, why = _chosen_model(planner.model, used, planner.question)
+    if planner.model == "auto":
+        why += _suggested(used, planner.question, target)
     return _decide(planner, target, spec, notes + why)
+
+
+def _suggested(data: Dataset, question: "Question", target: TabulatedPolicy) -> list[str]:
+    """A class that is fitted exactly, where the log has nothing against it [0040]."""
+    if question.horizon is not None or question.rows != "all":
+        return []
+    found = explained_by_polynomial(data, target, question.gamma)
+    return [] if found is None else [found]
 
 
 def _unusual(second_opinions: bool, calibration: bool, quick: bool) -> dict[str, bool]:
