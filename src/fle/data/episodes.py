@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from fle.data.faults import Remark
 from fle.data.passes import (
     Array,
     gather,
     holds_throughout,
     in_parallel,
+    row_blocks,
     successors,
     with_successors,
 )
@@ -73,6 +75,12 @@ def ends_episode(episodes: Array) -> Array:
     return np.concatenate([episodes[1:] != episodes[:-1], [True]])
 
 
+def count_episodes(episodes: Array) -> int:
+    """How many there are, of rows kept together by episode."""
+    parts = row_blocks(len(episodes) - 1)
+    return 1 + sum(int((episodes[1:][part] != episodes[:-1][part]).sum()) for part in parts)
+
+
 def position_in_episode(episodes: Array) -> Array:
     """How many rows of the same episode come before each row."""
     rows = np.arange(len(episodes))
@@ -99,8 +107,12 @@ def settle_flags(transitions: Transitions, warnings: list[str]) -> Transitions:
     if not both.any():
         return transitions
     warnings.append(
-        f"{int(both.sum())} rows are both terminated and truncated (first: row"
-        f" {int(np.argmax(both))}); they are taken as terminated"
+        Remark(
+            "{count} rows are both terminated and truncated (first: row {row}); they are taken as"
+            " terminated",
+            count=int(both.sum()),
+            row=int(np.argmax(both)),
+        )
     )
     return replace(transitions, truncations=transitions.truncations & ~both)
 
@@ -117,7 +129,8 @@ def order_rows(transitions: Transitions, warnings: list[str]) -> Transitions:
     if moved == 0:
         return transitions
     key = "episode, keeping their order within it" if steps is None else "episode and step"
-    warnings.append(f"rows were unsorted: {moved} of {len(order)} rows were moved to sort by {key}")
+    said = f"rows were unsorted: {{moved}} of {{rows}} rows were moved to sort by {key}"
+    warnings.append(Remark(said, moved=moved, rows=len(order)))
     return transitions.take(order)
 
 
@@ -263,8 +276,12 @@ def close_open_ends(transitions: Transitions, warnings: list[str]) -> Transition
     if not unmarked.any():
         return transitions
     warnings.append(
-        f"{int(unmarked.sum())} of {int(last.sum())} episodes end with a row that is neither"
-        " terminated nor truncated; it is treated as truncated"
+        Remark(
+            "{unmarked} of {episodes} episodes end with a row that is neither terminated nor"
+            " truncated; it is treated as truncated",
+            unmarked=int(unmarked.sum()),
+            episodes=int(last.sum()),
+        )
     )
     return replace(transitions, truncations=transitions.truncations | unmarked)
 
@@ -278,9 +295,12 @@ def settle_next_observations(transitions: Transitions, warnings: list[str]) -> T
             if transitions.steps is None and episodes is not None:
                 _refuse_shuffled(transitions, episodes, differs)
             warnings.append(
-                f"the next observation of {int(differs.sum())} rows differs from the following"
-                f" row's observation (first: row {transitions.source_rows[np.argmax(differs)]});"
-                " the given next observations are used"
+                Remark(
+                    "the next observation of {count} rows differs from the following row's"
+                    " observation (first: row {row}); the given next observations are used",
+                    count=int(differs.sum()),
+                    row=int(transitions.source_rows[np.argmax(differs)]),
+                )
             )
         return transitions
     if episodes is None:
@@ -319,8 +339,11 @@ def announce_dropped(transitions: Transitions, warnings: list[str]) -> None:
     count = int(transitions.next_missing.sum())
     if count:
         warnings.append(
-            f"{count} truncated rows have no next observation and were dropped"
-            " (they are not terminal); give next_observations to keep them"
+            Remark(
+                "{count} truncated rows have no next observation and were dropped (they are not"
+                " terminal); give next_observations to keep them",
+                count=count,
+            )
         )
 
 
@@ -339,8 +362,12 @@ def cut_before(transitions: Transitions, unusable: Array, warnings: list[str]) -
         first = np.maximum.accumulate(np.where(starts, np.arange(len(starts)), 0))
         gone = before - (before - unusable)[first] > 0
     warnings.append(
-        f"{int(unusable.sum())} rows have no action or no reward: their episodes are cut there, and"
-        f" {int((gone & ~unusable).sum())} rows after them are left out as well"
+        Remark(
+            "{count} rows have no action or no reward: their episodes are cut there, and {after}"
+            " rows after them are left out as well",
+            count=int(unusable.sum()),
+            after=int((gone & ~unusable).sum()),
+        )
     )
     return replace(
         transitions,

@@ -23,10 +23,14 @@ MEND = (
 
 @dataclass(frozen=True)
 class Part:
-    """One file, or one object in memory, with its number of rows."""
+    """One file, or one object in memory, with its number of rows, or some rows of it.
+
+    first: how many rows of the file come before them.
+    """
 
     name: str
     rows: int
+    first: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,9 +66,9 @@ class Columns:
         """The file, the column and the row within that file."""
         for part in self.parts[:-1]:
             if row < part.rows:
-                return cell(part.name, name, row)
+                return cell(part.name, name, part.first + row)
             row -= part.rows
-        return cell(self.parts[-1].name, name, row)
+        return cell(self.parts[-1].name, name, self.parts[-1].first + row)
 
 
 def refuse_nulls(columns: Columns, names: Sequence[str]) -> None:
