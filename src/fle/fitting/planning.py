@@ -25,6 +25,7 @@ from fle.fitting.following import (
     linked_rows,
     normal_coupling,
 )
+from fle.fitting.large_logs import Feeding, LargeLog, large_log
 from fle.fitting.loop import Finished, Keeper, Loop, NothingKept
 from fle.fitting.occupancy import Occupancy, occupancy
 from fle.fitting.problem import (
@@ -54,6 +55,7 @@ from fle.models.support import lattice_of
 from fle.notebook import Tabular, html_lines
 from fle.policies import ActionTable, Policy, TabulatedPolicy, settle, tabulated
 from fle.policies.answers import by_action
+from fle.policies.kept_answers import Answers
 from fle.recipe import (
     FIRST_LOOK,
     NEGLIGIBLE,
@@ -94,6 +96,7 @@ class Plan(Tabular):
     calibration: whether held-out episodes of the logging policy are predicted.
     notes, warnings: what was decided for the user, and what they should know.
     withheld: why no headline number can be given; None where it can.
+    log: of which `data` are some rows, where it is too large to be held at once; and the policy.
     """
 
     problem: Problem
@@ -119,6 +122,7 @@ class Plan(Tabular):
     interval: Interval | None = None
     second_opinions: bool = True
     calibration: bool = False
+    log: "tuple[LargeLog, Policy] | None" = None
 
     @property
     def withheld(self) -> str | None:
@@ -203,7 +207,13 @@ class Plan(Tabular):
             resampling = Resampling.of(self.data)
             shared = None if known is None else known.refits
             fits = replicates(
-                loop, state, resampling, self.interval, refit_keeper, progress, shared
+                replace(loop, feeding=None),
+                state,
+                resampling,
+                self.interval,
+                refit_keeper,
+                progress,
+                shared,
             )
             refits = fits.starting_from(resampling, self.initial_starts)
         reservations = state.warnings
@@ -238,11 +248,13 @@ class Plan(Tabular):
         return replace(evaluation, released=anyway)
 
     def _loop(self) -> Loop:
+        room = None if self.log is None else self.log[0].size
         return Loop(
             spec=self.model,
             recipe=self.recipe,
             encoder=self.encoder,
-            rows=self.encoder.rows(self.data, self.following, self.trail),
+            rows=self.encoder.rows(self.data, self.following, self.trail, room=room),
+            feeding=self._feeding(),
             trail=self.trail,
             weights=self.weights,
             stages=self.stages,
@@ -250,6 +262,27 @@ class Plan(Tabular):
             kept=self.problem.kept,
             finite=self.problem.horizon is not None,
             seed=self.provenance.seed,
+        )
+
+    def _feeding(self) -> Feeding | None:
+        """What stages are trained on, of a log that is too large to be held at once."""
+        if self.log is None or not self.is_trained:
+            return None
+        log, policy = self.log
+        draws, seed = self.provenance.settings["action_draws"], self.provenance.seed
+        used = self.occupancy is not None and self.weights is self.occupancy.weights
+        return Feeding(
+            log=log,
+            window=self.data,
+            policy=policy,
+            trail=self.trail,
+            trace=self.recipe.trace,
+            logging=self.logging if self.logging is not None and self.logging.reliable else None,
+            occupancy=self.occupancy if used else None,
+            encoder=self.encoder,
+            answers=Answers.of(log.data, self.target.fingerprint, draws, seed),
+            uses=self.recipe.steps * self.recipe.batch_size,
+            most_rows=max(stage.rows.size for stage in self.stages),
         )
 
     def as_plain(self) -> dict[str, Any]:
@@ -344,6 +377,8 @@ def plan(
     """
     gamma, asked = checked_gamma(gamma, horizon, stages), Recipe.of(recipe)
     wanted = _wanted(interval, second_opinions, quick)
+    log = large_log(data, policy, data.number_of_actions or action_draws)
+    whole, data = data, data if log is None else log.window(policy)
     used, use, notes = _used_rows(data, rows, horizon)
     question = Question(gamma, horizon, use, stages, bool(quick))
     target = _asked(policy, data, used, action_draws, seed)
@@ -351,9 +386,12 @@ def plan(
         decisions = _decisions(used, question, target, model, asked, notes)
         settings = decisions.as_plain() | {"action_draws": as_plain(action_draws)}
         settings |= _unusual(second_opinions, calibration, quick)
-        provenance = _provenance(data, target, seed, settings)
+        provenance = _provenance(whole, target, seed, settings)
         logged = LoggedData.of(data, gamma, horizon)
         planned = _plan_of(decisions, target, logged, provenance, *wanted)
+        if log is not None:
+            planned = replace(planned, log=(log, policy))
+            planned = replace(planned, notes=(*planned.notes, log.in_words(planned.is_trained)))
     for remark in planned.warnings[len(data.warnings) :]:
         warnings.warn(remark, FLEWarning, stacklevel=2)
     return planned
