@@ -145,6 +145,7 @@ def _moments(column: Array) -> tuple[float, float]:
         block = column[start : start + COUNTED].astype(np.float64)
         block -= origin
         total += float(block.sum())
-        square += float(block @ block)
+        # Not as a product, which would wake threads for it.
+        square += float(np.square(block, out=block).sum())
     mean = total / len(column)
     return origin + mean, max(square - total * mean, 0.0)
