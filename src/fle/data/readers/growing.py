@@ -64,6 +64,10 @@ class GrowingArray:
         self._file.close()
         return self._entry()
 
+    def close(self) -> None:
+        """Give the file back, finished or not."""
+        self._file.close()
+
     def _entry(self) -> StoredArray:
         kind = np.dtype(np.float32) if self._dtype is None else self._dtype
         shape = [self._rows, *self._width]

@@ -164,13 +164,17 @@ def _written(
     rows = sum(shard.rows for shard in shards)
     log = _Log(folder, rows, follows="next_observation" not in roles.columns)
     names = [*roles.all(), *_dates(schema, roles)]
-    with tempfile.TemporaryFile(dir=folder) as scratch:
-        ids = KnownIds(scratch)
-        for part, values in _checked(parts_of(shards, schema, roles, names), roles, wishes):
-            ids.add(part, roles)
-            log.append(part, values)
-        ids.require_distinct(str(shards[0].path))
-    write_json(folder / PREPARED, log.contents(shards, roles).as_plain())
+    parts = parts_of(shards, schema, roles, names)
+    try:
+        with tempfile.TemporaryFile(dir=folder) as scratch:
+            ids = KnownIds(scratch)
+            for part, values in _checked(parts, roles, wishes):
+                ids.add(part, roles)
+                log.append(part, values)
+            ids.require_distinct(str(shards[0].path))
+        write_json(folder / PREPARED, log.contents(shards, roles).as_plain())
+    finally:
+        log.close()
     write_manifest(folder, [PREPARED])
 
 
@@ -274,6 +278,11 @@ class _Log:
         else:
             values["episodes"] = values["episodes"] + (self._episodes or 0)
             self._episodes = (self._episodes or 0) + len(values["initial_observations"])
+
+    def close(self) -> None:
+        """Give the files back."""
+        for array in self._arrays.values():
+            array.close()
 
     def _array(self, name: str) -> GrowingArray:
         if name not in self._arrays:

@@ -60,9 +60,18 @@ class LogPart:
     def source(self) -> Source:
         """As the readers take a table."""
 
+        pa = optional_package("pyarrow", "reading Parquet")
+        files: dict[str, list[Piece]] = {}
+        for piece in self.pieces:
+            files.setdefault(piece.name, []).append(piece)
+        firsts = [pieces[0].first for pieces in files.values()]
+
         def load(names: Sequence[str]) -> Columns:
-            tables = [(piece.name, piece.table) for piece in self.pieces]
-            return columns_of(tables, names, [piece.first for piece in self.pieces])
+            tables = [
+                (name, pa.concat_tables([piece.table for piece in pieces]))
+                for name, pieces in files.items()
+            ]
+            return columns_of(tables, names, firsts)
 
         return Source(self.pieces[0].name, self.names, load)
 
