@@ -86,7 +86,7 @@ def assemble(given: Given) -> dict[str, Any]:
     notes = (*given.notes,)
     if not given.is_part:
         known = transitions.episodes
-        number = None if known is None else rules.count_episodes(known)
+        number = None if known is None else len(rules.first_rows_in_blocks(known))
         notes += remarks_on_episodes(number, rows, warnings)
         notes += remarks_on_actions(transitions.others["actions"], count)
     if given.fields.get("steps") is None:

@@ -9,7 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fle.data.assembly import Given, assemble, flatten_episodes
-from fle.data.episodes import count_episodes, ends_episode, position_in_episode, starts_episode
+from fle.data.episodes import (
+    ends_episode,
+    first_rows_in_blocks,
+    position_in_episode,
+    starts_episode,
+)
 from fle.data.passes import Array
 from fle.data.schema import ROW_FIELDS, Record, fingerprint
 from fle.data.validation import numeric_array, require_rows, weight_array
@@ -157,7 +162,9 @@ class Dataset(Record, Tabular):
         """How many episodes have rows here; None if episodes are unknown."""
         if self.episodes is None:
             return None
-        return count_episodes(self.episodes) if self.prepared else len(np.unique(self.episodes))
+        if self.prepared:
+            return len(first_rows_in_blocks(self.episodes))
+        return len(np.unique(self.episodes))
 
     def label(self, action: int) -> str:
         """What an action code is called: its label, or the code itself."""

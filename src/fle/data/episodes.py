@@ -75,10 +75,13 @@ def ends_episode(episodes: Array) -> Array:
     return np.concatenate([episodes[1:] != episodes[:-1], [True]])
 
 
-def count_episodes(episodes: Array) -> int:
-    """How many there are, of rows kept together by episode."""
-    parts = row_blocks(len(episodes) - 1)
-    return 1 + sum(int((episodes[1:][part] != episodes[:-1][part]).sum()) for part in parts)
+def first_rows_in_blocks(episodes: Array) -> Array:
+    """Where each episode starts, of rows kept together by episode; some rows at a time."""
+    found = [np.zeros(1, np.int64)]
+    for part in row_blocks(len(episodes) - 1):
+        starts = np.flatnonzero(episodes[1:][part] != episodes[:-1][part])
+        found.append(starts + part.start + 1)
+    return np.concatenate(found)
 
 
 def position_in_episode(episodes: Array) -> Array:
