@@ -8,7 +8,7 @@ from fle.cli.run_files import DATA
 
 
 def test_a_prepared_log_is_evaluated_as_its_source(capsys, tmp_path):
-    source, folder = write(tmp_path), tmp_path / "log"
+    source, folder = write(tmp_path, log()), tmp_path / "log"
     answer = run(capsys, "prepare", source, folder, "--json")
     assert answer.code == 0, answer.err
     document = json.loads(answer.out)

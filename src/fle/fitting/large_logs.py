@@ -143,9 +143,9 @@ class LargeLog:
         )
 
 
-def large_log(data: Dataset, policy: Policy, candidates: int) -> LargeLog | None:
-    """The log in blocks, if it is too large for one plan; see `LargeLog.of`."""
-    log = LargeLog.of(data, candidates, 0)
+def large_log(data: Dataset, policy: Policy, draws: int) -> LargeLog | None:
+    """The log in blocks, if it is too large for one plan; draws: of a policy that is sampled."""
+    log = LargeLog.of(data, data.number_of_actions or draws, 0)
     given = policy.policy if isinstance(policy, Settled) else policy
     if log is not None and isinstance(given, RowPolicy) and not isinstance(given, LoggedPolicy):
         raise PolicyError(

@@ -377,7 +377,7 @@ def plan(
     """
     gamma, asked = checked_gamma(gamma, horizon, stages), Recipe.of(recipe)
     wanted = _wanted(interval, second_opinions, quick)
-    log = large_log(data, policy, data.number_of_actions or action_draws)
+    log = large_log(data, policy, action_draws)
     whole, data = data, data if log is None else log.window(policy)
     used, use, notes = _used_rows(data, rows, horizon)
     question = Question(gamma, horizon, use, stages, bool(quick))
@@ -389,12 +389,16 @@ def plan(
         provenance = _provenance(whole, target, seed, settings)
         logged = LoggedData.of(data, gamma, horizon)
         planned = _plan_of(decisions, target, logged, provenance, *wanted)
-        if log is not None:
-            planned = replace(planned, log=(log, policy))
-            planned = replace(planned, notes=(*planned.notes, log.in_words(planned.is_trained)))
+        planned = planned if log is None else _of_large_log(planned, log, policy)
     for remark in planned.warnings[len(data.warnings) :]:
         warnings.warn(remark, FLEWarning, stacklevel=2)
     return planned
+
+
+def _of_large_log(planned: Plan, log: LargeLog, policy: Policy) -> Plan:
+    """A plan that was made of some rows of a log, and trains on all of it."""
+    notes = (*planned.notes, log.in_words(planned.is_trained))
+    return replace(planned, log=(log, policy), notes=notes)
 
 
 def _decisions(
