@@ -7,6 +7,7 @@ policy (`load_policy` opens ONNX files) go into `plan`, which resolves everythin
 stage as the `Recipe` says, and returns an `Evaluation`, whose `ReturnDistribution`s answer every
 question of risk. `compare` does so for several policies. `load` opens a saved evaluation.
 `gate` decides whether a policy keeps what is required of it.
+`carry_out` carries out many plans, as jobs of `executors` if there are any.
 `baselines` has estimators of other schools, for a second opinion.
 """
 
@@ -14,11 +15,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fle import baselines
+    from fle import baselines, executors
     from fle.data import Dataset, memory_ceiling, prepare, read
     from fle.data import open_log as open  # noqa: A004
     from fle.errors import FLEError, FLEWarning
-    from fle.fitting import Comparison, Evaluation, Plan, compare, evaluate, load, plan
+    from fle.fitting import (
+        Comparison,
+        Evaluation,
+        Plan,
+        carry_out,
+        compare,
+        evaluate,
+        load,
+        plan,
+    )
     from fle.models.families.autoregressive import Autoregressive
     from fle.models.families.categorical import Categorical
     from fle.models.families.diffusion import Diffusion
@@ -43,7 +53,16 @@ __version__ = "0.1.0"
 _HOMES = {
     "fle.data": ("Dataset", "memory_ceiling", "prepare", "read"),
     "fle.errors": ("FLEError", "FLEWarning"),
-    "fle.fitting": ("Comparison", "Evaluation", "Plan", "compare", "evaluate", "load", "plan"),
+    "fle.fitting": (
+        "Comparison",
+        "Evaluation",
+        "Plan",
+        "carry_out",
+        "compare",
+        "evaluate",
+        "load",
+        "plan",
+    ),
     "fle.models.families.autoregressive": ("Autoregressive",),
     "fle.models.families.categorical": ("Categorical",),
     "fle.models.families.diffusion": ("Diffusion",),
@@ -88,8 +107,10 @@ __all__ = [
     "ReturnDistribution",
     "RewardMixture",
     "baselines",
+    "carry_out",
     "compare",
     "evaluate",
+    "executors",
     "gate",
     "load",
     "load_policy",
@@ -102,8 +123,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "baselines":
-        return import_module("fle.baselines")
+    if name in ("baselines", "executors"):
+        return import_module(f"fle.{name}")
     if name not in _HOME_OF and name not in _CALLED:
         raise AttributeError(f"module 'fle' has no attribute {name!r}")
     home, own = _CALLED.get(name) or (_HOME_OF[name], name)

@@ -72,10 +72,10 @@ class Given:
 
 def assemble(given: Given) -> dict[str, Any]:
     """The values of all fields, checked and completed; warnings are collected, none is emitted."""
-    warnings = list(given.warnings)
+    warnings, sorting = list(given.warnings), list[str]()
     transitions, labels, initial = _checked(given)
     rows = len(transitions)
-    transitions = _in_episodes(given, transitions, labels, warnings)
+    transitions = _in_episodes(given, transitions, labels, (warnings, sorting))
     values: dict[str, Any] = dict.fromkeys(OTHER_ARRAYS)
     if initial is None:
         values.update(_at_first_rows(transitions))
@@ -83,7 +83,7 @@ def assemble(given: Given) -> dict[str, Any]:
         values["initial_observations"] = initial
     count = _count_actions(given, transitions.others)
     given.faults.require_none()
-    notes = (*given.notes,)
+    notes = (*given.notes, *sorting)
     if not given.is_part:
         known = transitions.episodes
         number = None if known is None else len(rules.first_rows_in_blocks(known))
@@ -177,19 +177,26 @@ def _checked_fields(given: Given) -> dict[str, Array]:
 
 
 def _in_episodes(
-    given: Given, transitions: Transitions, labels: Array | None, warnings: list[str]
+    given: Given,
+    transitions: Transitions,
+    labels: Array | None,
+    told: tuple[list[str], list[str]],
 ) -> Transitions:
-    """Rows in order, with their ends settled; `labels` are the ids of episodes that were given."""
+    """Rows in order, with their ends settled.
+
+    labels: the ids of episodes that were given. told: warnings, and notes, which grow.
+    """
+    warnings, notes = told
     ends = [given.fields.get(name) for name in FLAGS]
     # A time-dependent problem ends at its horizon, so there the flags may be absent.
     timeless = given.fields.get("steps") is None
-    told = given.is_part or given.fields.get("truncations") is not None
-    if timeless and not told and not transitions.terminations.any():
+    known = given.is_part or given.fields.get("truncations") is not None
+    if timeless and not known and not transitions.terminations.any():
         warnings.append(ENDLESS)
     declared = not timeless
     transitions = rules.settle_flags(transitions, warnings)
     if labels is not None:
-        transitions = rules.order_rows(transitions, warnings)
+        transitions = rules.order_rows(transitions, warnings, notes)
     elif any(flags is not None for flags in ends):
         episodes = rules.derive_episodes(transitions, declared=declared)
         transitions = replace(transitions, episodes=episodes)

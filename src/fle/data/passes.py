@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +23,8 @@ Result = TypeVar("Result")
 SMALLEST = np.finfo(np.float64).smallest_subnormal
 # Below this many rows, starting threads costs more than it saves.
 FEW_ROWS = 65_536
+# Shares of a pass that each thread is given, one after the other.
+SHARES = 8
 # Rows of a block: its numbers fit in a cache, and its products are too small to share among cores.
 BLOCK = 2_048
 # The same in bytes, for plain copies.
@@ -90,13 +93,18 @@ def in_parallel(
     """The function of every item, in order, for work over `rows` rows."""
     if rows < FEW_ROWS or len(items) < 2:
         return [function(item) for item in items]
-    with ThreadPoolExecutor(min(len(items), os.cpu_count() or 1)) as pool:
-        return list(pool.map(function, items))
+    workers = min(len(items), os.cpu_count() or 1)
+    # Handing out thousands of blocks one by one takes as long as many a pass over them.
+    share = -(-len(items) // (SHARES * workers))
+    shares = [items[start : start + share] for start in range(0, len(items), share)]
+    with ThreadPoolExecutor(workers) as pool:
+        done = pool.map(lambda part: [function(item) for item in part], shares)
+        return [result for part in done for result in part]
 
 
 def row_blocks(rows: int) -> list[slice]:
     """All rows, some at a time: what is worked out of them stays small, and in the cache."""
-    return [slice(start, min(start + BLOCK, rows)) for start in range(0, rows, BLOCK)]
+    return [slice(*ends) for ends in pairwise((*range(0, rows, BLOCK), rows))]
 
 
 def gather(array: Array, rows: Array) -> Array:

@@ -30,8 +30,6 @@ from fle.policies.row_policies import LoggedPolicy, RowPolicy, Settled, settle
 LARGE, WINDOW = 100_000_000, 12_000_000
 # Rows of a block, which lie together on the disk; it ends with an episode.
 BLOCK_ROWS = 4_096
-# Initial observations that stand for all of them.
-MOST_STARTS = 100_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,24 +71,20 @@ class LargeLog:
         known = max(1, int(np.searchsorted(counts, size, side="right")))
         return cls(data, bounds, order, int(counts[known - 1]), known)
 
-    def window(self, policy: Policy) -> Dataset:
-        """The rows that a plan is made of.
+    @cached_property
+    def window(self) -> Dataset:
+        """The rows that plans are made of."""
+        return self.rows(np.sort(self.order[: self.known]))
 
-        Other episodes' initial observations stand beside their own, if the policy can be asked
-        there.
-        """
-        found = self.rows(np.sort(self.order[: self.known]))
-        starts, own = self.data.initial_observations, found.initial_observations
-        asked = not isinstance(policy, LoggedPolicy)
-        if not asked or starts is None or own is None or len(own) >= MOST_STARTS:
-            return found
-        number = min(MOST_STARTS, len(starts)) - len(own)
-        if number <= 0 or len(starts) == len(own):
-            return found
-        chosen = np.sort(np.random.default_rng(1).choice(len(starts), number, replace=False))
-        return restored(
-            {**vars(found), "initial_observations": np.concatenate([own, starts[chosen]])}
-        )
+    def require_askable(self, policy: Policy) -> None:
+        """Refuse a policy that lists what it does at every row of the log."""
+        given = policy.policy if isinstance(policy, Settled) else policy
+        if isinstance(given, RowPolicy) and not isinstance(given, LoggedPolicy):
+            raise PolicyError(
+                f"{type(given).__name__} lists what the policy does at each of"
+                f" {len(self.data):,} rows, too many to be held at once; expected a function of the"
+                " observations, or Behaviour"
+            )
 
     def feed(self, number: int) -> Array:
         """The blocks of a feed; each is used once before any is used again."""
@@ -141,18 +135,6 @@ class LargeLog:
             " policy goes, second opinions, intervals and what stages are measured on rest on"
             f" {self.size:,} of them, in whole episodes drawn at random; {use}"
         )
-
-
-def large_log(data: Dataset, policy: Policy, draws: int) -> LargeLog | None:
-    """The log in blocks, if it is too large for one plan; draws: of a policy that is sampled."""
-    log = LargeLog.of(data, data.number_of_actions or draws, 0)
-    given = policy.policy if isinstance(policy, Settled) else policy
-    if log is not None and isinstance(given, RowPolicy) and not isinstance(given, LoggedPolicy):
-        raise PolicyError(
-            f"{type(given).__name__} lists what the policy does at each of {len(data):,} rows, too"
-            " many to be held at once; expected a function of the observations, or Behaviour"
-        )
-    return log
 
 
 def _is_sorted(values: Array) -> bool:

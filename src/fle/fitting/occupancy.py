@@ -16,6 +16,7 @@ cost most of the rows, and the tails of a fit grow with what is lost [0017].
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -66,7 +67,7 @@ class Occupancy:
     beyond: share of the policy's visits where hardly anything was logged; weights stop short there.
     steps: how many steps the visits were followed.
     pairs: what the policy does on its whole way, actions included, as the log shows it.
-    told_by, visits: what tells the weights of other rows.
+    told_by, visits: what tells the weights of other rows, while the plan is in this process.
     """
 
     weights: Array
@@ -75,12 +76,14 @@ class Occupancy:
     beyond: float
     steps: int
     pairs: "VisitedPairs"
-    told_by: "_Space"
-    visits: "list[_Visit]"
+    told_by: "_Space | None" = None
+    visits: "tuple[_Visit, ...]" = ()
 
     def at_rows(self, data: Dataset) -> Array:
         """(n,) Weights of other rows of the same log."""
         base = np.ones(len(data)) if data.weights is None else data.weights / data.weights.mean()
+        if self.told_by is None:
+            return base
         return _finished(base * self.told_by.ratios(self.visits, data), base, data.steps)
 
     @property
@@ -175,19 +178,21 @@ def occupancy(
             tuple((v.step, v.rows, v.mass) for v in visits),
         ),
         told_by=space,
-        visits=visits,
+        visits=tuple(visits),
     )
 
 
 def _finished(weights: Array, base: Array, steps: Array | None) -> Array:
     """Cut off, mixed with the log as it is, and of mean 1, at every step if there are steps."""
-    groups = np.zeros(len(weights), int) if steps is None else steps
-    counts = np.maximum(np.bincount(groups), 1)
+    counts = 1 if steps is None else np.maximum(np.bincount(steps), 1)
 
     def levelled(values: Array) -> Array:
-        means = np.bincount(groups, values) / counts
+        if steps is None:
+            mean = values.mean()
+            return values / mean if mean > 0 else base
+        means = np.bincount(steps, values) / counts
         # Where nothing is visited the log stays as it is.
-        return np.where(means[groups] > 0, values / np.where(means > 0, means, 1.0)[groups], base)
+        return np.where(means[steps] > 0, values / np.where(means > 0, means, 1.0)[steps], base)
 
     # Once would leave a few above; the mean falls by what is cut off.
     for _ in range(3):
@@ -241,7 +246,7 @@ class _Space(Protocol):
     def apart(self, means: Array, others: Array) -> float:
         """How far apart visits are: in standard deviations, or in total variation."""
 
-    def ratios(self, visits: list[_Visit], data: Dataset) -> Array:
+    def ratios(self, visits: Sequence[_Visit], data: Dataset) -> Array:
         """(n,) Visits over density of the log at the observation of each row of the data."""
 
 
@@ -336,7 +341,7 @@ class _Cells:
         ratios: Array = means / np.where(logged > 0, logged, np.inf)
         return ratios
 
-    def ratios(self, visits: list[_Visit], data: Dataset) -> Array:
+    def ratios(self, visits: Sequence[_Visit], data: Dataset) -> Array:
         ratios, places = np.zeros(len(data)), self._places(data.observations)
         for visit in visits:
             known = _at(self._steps, visit.step, len(self._base))
@@ -393,7 +398,7 @@ class _Tilts:
     def apart(self, means: Array, others: Array) -> float:
         return float(np.abs(means - others).max())
 
-    def ratios(self, visits: list[_Visit], data: Dataset) -> Array:
+    def ratios(self, visits: Sequence[_Visit], data: Dataset) -> Array:
         ratios = np.zeros(len(data))
         masses = np.array([visit.mass for visit in visits])
         steps = np.array([visit.step for visit in visits])

@@ -13,7 +13,7 @@ import numpy as np
 
 from fle.data.assembly import ENDLESS, remarks_on_actions, remarks_on_episodes
 from fle.data.dataset import Dataset, emit_warnings
-from fle.data.faults import Faults, added_up
+from fle.data.faults import Faults, Remark, added_up
 from fle.data.passes import Array, give_back
 from fle.data.readers.arrow_tables import leaf_names, parquet_schema
 from fle.data.readers.coding import Wishes
@@ -57,8 +57,8 @@ def prepare(
     reward: Names | None = None,
     episode: str | None = None,
     step: str | None = None,
-    terminated: str | None = None,
-    truncated: str | None = None,
+    terminated: Names | None = None,
+    truncated: Names | None = None,
     next_observation: Names | None = None,
     weight: str | None = None,
     propensity: Names | None = None,
@@ -111,6 +111,11 @@ def _looked_at(
             f"{files.paths[0]}: expected Parquet, got {files.kind}; such a log is read whole, by"
             " `fle.read`"
         )
+    for role in ("terminated", "truncated"):
+        if isinstance(asked[role], bool):
+            raise DataError(
+                f"{role}={asked[role]}: a log that is prepared needs columns that say it"
+            )
     schema = parquet_schema(files.paths)
     name = str(files.paths[0])
     roles = find_roles(name, leaf_names(schema), asked, asked["probability"], Faults())
@@ -221,7 +226,7 @@ class _Log:
         self._arrays: dict[str, GrowingArray] = {}
         self._facts: dict[str, Any] = {}
         self._remarks: list[tuple[int, Sequence[str]]] = []
-        self._notes: dict[str, None] = {}
+        self._notes: list[tuple[int, Sequence[str]]] = []
         self._episodes: int | None = 0
         self._terminated = self._open = False
         self._tallies = {name: Tally() for name in DESCRIBED}
@@ -266,7 +271,7 @@ class _Log:
                 value = max(known, value)
             self._facts[name] = value
         self._remarks.append((part.first, values["warnings"]))
-        self._notes |= dict.fromkeys(values["notes"])
+        self._notes.append((part.first, values["notes"]))
         values["source_rows"] = values["source_rows"] + part.first
         if part.first and (values["episodes"] is None) != (self._episodes is None):
             raise DataError(
@@ -325,7 +330,9 @@ class _Log:
         if "truncated" not in roles.columns and not self._terminated:
             warnings.append(ENDLESS)
         warnings += added_up(self._remarks)
-        notes = list(self._notes)
+        every = [note for _, notes in self._notes for note in notes]
+        notes = [note for note in dict.fromkeys(every) if not isinstance(note, Remark)]
+        notes += added_up(self._notes)
         notes += remarks_on_episodes(self._episodes, rows, warnings)
         actions = mapped(self._folder / file_of("actions"), entries["actions"])
         if actions.ndim == 2:

@@ -20,6 +20,7 @@ from fle.data.readers.arrow_tables import (
 from fle.data.readers.columns import Columns, Source
 from fle.data.readers.formats import optional_package
 from fle.data.readers.names import Roles
+from fle.data.readers.ordering import flags
 from fle.errors import DataError
 
 # Bytes of a part in numbers of eight bytes, and how many parts one episode may fill.
@@ -167,11 +168,11 @@ def _last_start(pieces: Sequence[Piece], roles: Roles) -> int:
         starts = np.flatnonzero(ids[1:] != ids[:-1]) + 1
     else:
         known = [role for role in ("terminated", "truncated") if role in roles.columns]
-        flags = [roles.columns[role][0] for role in known]
-        if not flags:
+        names = [name for role in known for name in roles.columns[role]]
+        if not names:
             # Separate transitions.
             return number - 2
-        ends = np.any([_values(pieces, name).astype(bool) for name in flags], axis=0)
+        ends = np.any([flags(_values(pieces, name)) != 0 for name in names], axis=0)
         starts = np.flatnonzero(ends) + 1
     starts = starts[starts <= number - 2]
     return int(starts[-1]) if len(starts) else 0
