@@ -95,6 +95,11 @@ def open_prepared(folder: str | Path) -> Dataset:
     check_manifest(folder)
     contents = read_contents(folder)
     _check_arrays(folder, contents.arrays)
+    return as_data(folder, contents)
+
+
+def as_data(folder: Path, contents: Contents) -> Dataset:
+    """The log of a folder that is known to be whole."""
     values: dict[str, Any] = dict.fromkeys((*ROW_FIELDS, *OTHER_ARRAYS))
     values |= {
         name: mapped(folder / file_of(name), entry) for name, entry in contents.arrays.items()

@@ -27,9 +27,10 @@ from fle.data.readers.prepared_log import (
     Contents,
     StoredArray,
     all_checksums,
+    as_data,
     file_of,
     mapped,
-    open_prepared,
+    read_contents,
 )
 from fle.data.readers.reading import table_values
 from fle.data.readers.streaming import KnownIds, LogPart, Shard, parts_of, shards_of
@@ -96,7 +97,7 @@ def prepare(
                 " folder, and repeat the call"
             ) from error
     give_back()
-    data = open_prepared(folder)
+    data = as_data(folder, read_contents(folder))
     emit_warnings(data, stacklevel=2)
     return data
 
