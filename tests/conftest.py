@@ -95,6 +95,14 @@ def short_stages_are_compiled_quickly():
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def nothing_waits_for_the_disk():
+    """Not even a killed process loses what it wrote, and no test cuts the power."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
 class Opinions:
     """Whether evaluations ask other estimators, as they do for users."""
 

@@ -24,6 +24,7 @@ ALLOWED = {
     "returns": {"errors", "notebook"},
     "tasks": {"errors"},
     "examples": {"errors"},
+    "executors": {"errors", "files"},
     "fitting": {
         "errors",
         "screen",
@@ -35,6 +36,7 @@ ALLOWED = {
         "policies",
         "models",
         "returns",
+        "executors",
     },
 }
 ALLOWED["baselines"] = ALLOWED["fitting"] | {"fitting"}
@@ -43,6 +45,7 @@ ALLOWED["trust"] = ALLOWED["baselines"] | {"baselines"}
 ALLOWED["report"] = ALLOWED["trust"] | {"trust"}
 # A method may hand its object on to a later part, which it imports when it is called.
 HANDED_ON = {
+    ("executors/worker.py", "fitting"),
     ("fitting/comparison.py", "report"),
     ("fitting/evaluation.py", "report"),
     ("fitting/evaluation.py", "trust"),
@@ -67,6 +70,7 @@ HEAVY = (
     "onnxruntime",
     "flowjax",
     "diffrax",
+    "ray",
 )
 
 

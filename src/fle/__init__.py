@@ -7,6 +7,7 @@ policy (`load_policy` opens ONNX files) go into `plan`, which resolves everythin
 stage as the `Recipe` says, and returns an `Evaluation`, whose `ReturnDistribution`s answer every
 question of risk. `compare` does so for several policies. `load` opens a saved evaluation.
 `gate` decides whether a policy keeps what is required of it.
+`carry_out` carries out many plans, as jobs of `executors` if there are any.
 `baselines` has estimators of other schools, for a second opinion.
 """
 
@@ -14,10 +15,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fle import baselines
+    from fle import baselines, executors
     from fle.data import Dataset, memory_ceiling, read
     from fle.errors import FLEError, FLEWarning
-    from fle.fitting import Comparison, Evaluation, Plan, compare, evaluate, load, plan
+    from fle.fitting import (
+        Comparison,
+        Evaluation,
+        Plan,
+        carry_out,
+        compare,
+        evaluate,
+        load,
+        plan,
+    )
     from fle.models.families.autoregressive import Autoregressive
     from fle.models.families.categorical import Categorical
     from fle.models.families.diffusion import Diffusion
@@ -42,7 +52,16 @@ __version__ = "0.1.0"
 _HOMES = {
     "fle.data": ("Dataset", "memory_ceiling", "read"),
     "fle.errors": ("FLEError", "FLEWarning"),
-    "fle.fitting": ("Comparison", "Evaluation", "Plan", "compare", "evaluate", "load", "plan"),
+    "fle.fitting": (
+        "Comparison",
+        "Evaluation",
+        "Plan",
+        "carry_out",
+        "compare",
+        "evaluate",
+        "load",
+        "plan",
+    ),
     "fle.models.families.autoregressive": ("Autoregressive",),
     "fle.models.families.categorical": ("Categorical",),
     "fle.models.families.diffusion": ("Diffusion",),
@@ -85,8 +104,10 @@ __all__ = [
     "ReturnDistribution",
     "RewardMixture",
     "baselines",
+    "carry_out",
     "compare",
     "evaluate",
+    "executors",
     "gate",
     "load",
     "load_policy",
@@ -97,8 +118,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "baselines":
-        return import_module("fle.baselines")
+    if name in ("baselines", "executors"):
+        return import_module(f"fle.{name}")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'fle' has no attribute {name!r}")
     value = getattr(import_module(_HOME_OF[name]), name)

@@ -28,6 +28,10 @@ MOST_JSON = 64 * 2**20
 DEEPEST_JSON = 20
 
 
+class BusyError(FLEError):
+    """Another process is writing to the directory."""
+
+
 @contextmanager
 def written_whole(path: Path, size: int) -> Iterator[IO[bytes]]:
     """An open file that takes the place of `path` once all of it is on the disk.
@@ -66,7 +70,10 @@ def fetched(url: str) -> Iterator[Path]:
             fs.copy_files(path, folder, source_filesystem=system)
         except (ArrowException, OSError, ValueError) as error:
             reason = " ".join(str(error).split())[:200]
-            raise FLEError(f"{url}: cannot be read ({reason}); check the address") from error
+            raise FLEError(
+                f"{url}: cannot be read ({reason}); check the address, which"
+                " must be of a system that Arrow knows, such as s3://, gs:// or file://"
+            ) from error
         yield Path(folder)
 
 
@@ -208,7 +215,7 @@ def _lock(file: IO[bytes], path: Path) -> None:
             ) from error
         file.seek(0)
         holder = file.read().decode().strip() or "unknown"
-        raise FLEError(
+        raise BusyError(
             f"Process {holder} is writing to the run directory {path.parent}; only one may at a "
             "time. Wait for it, stop it, or give another `out`."
         ) from error

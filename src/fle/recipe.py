@@ -42,6 +42,9 @@ MOST_STAGES = 5000
 # its own fixed point decides its stages; where these are more than a share of the fit's, and with
 # a horizon, each has fewer steps [0020].
 REFIT_LEFT, REFIT_SHARE, REFIT_STEPS = 0.05, 0.6, 0.5
+# The fits of an earlier run, of a shorter log, serve as a replicate's do if they are as near, in
+# standard deviations of the return [0036].
+NEAR = 0.2
 # A first look [0034]: optimiser steps of all stages, before a model's own factor, and what may be
 # left of the first fit's error after the last stage.
 QUICK_STEPS, QUICK_LEFT = 2_000, 0.1

@@ -12,7 +12,7 @@ from quick_fits import TABLE, TABLE_TRAINING, bandit
 from scipy import stats
 
 import fle
-from fle.errors import CoverageError, FLEWarning, SettingsError
+from fle.errors import FLEWarning, SettingsError
 from fle.fitting import Silent
 from fle.fitting.comparison import (
     PAIRS,
@@ -277,8 +277,7 @@ def test_policies_without_coverage_are_refused():
     assert list(found.refused) == ["unseen"]
     assert found.differences() == found.dominance() == []
     assert "no estimate for unseen: 100.0% of its actions were never logged" in repr(found)
-    with pytest.raises(CoverageError, match="anyway=True"):
-        found.refused["unseen"].carry_out()
+    assert found.refused["unseen"].coverage.share_unseen == 1.0
     with pytest.warns(FLEWarning):
         found = fle.compare(alone, policies, **settings, anyway=True)
     assert list(found.evaluations) == ["unseen", "seen"]

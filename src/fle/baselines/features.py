@@ -37,6 +37,9 @@ class Features(Protocol):
     def half(self) -> IntArray | None:
         """Columns that make up a class of half the size; None where the class is exact."""
 
+    def blocks(self) -> int:
+        """Blocks of equally many columns, of which a pair fills that of its action; 1 if none."""
+
 
 def features_of(data: Dataset, rows: int, generator: np.random.Generator) -> Features:
     """As many as the rows allow."""
@@ -70,6 +73,10 @@ class Pairs:
     def half(self) -> IntArray | None:
         """The class is exact."""
         return None
+
+    def blocks(self) -> int:
+        """A sparse matrix needs none."""
+        return 1
 
     def _sparse(self, cells: IntArray, values: FloatArray | None) -> csr_array:
         entries = np.ones(cells.size) if values is None else values.ravel()
@@ -142,8 +149,11 @@ class Cosines:
         each = 1 + len(self.frequencies) + len(self.products[0])
         whole = each + len(self.phases)
         kept = np.arange(whole) < each + len(self.phases) // 2
-        blocks = self.encoder.sizes.action if self.by_action else 1
-        return np.flatnonzero(np.tile(kept, blocks))
+        return np.flatnonzero(np.tile(kept, self.blocks()))
+
+    def blocks(self) -> int:
+        """One for each action that has features of its own."""
+        return self.encoder.sizes.action if self.by_action else 1
 
     def _by_action(self, observations: npt.NDArray, chances: FloatArray) -> FloatArray:
         sizes = self.encoder.sizes

@@ -7,6 +7,7 @@ problem targets follow the log as ours do.
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -155,47 +156,95 @@ def _over_groups(influence: FloatArray, groups: IntArray) -> FloatArray:
     return np.sum(np.square([np.bincount(groups, column) for column in influence.T]), axis=1)
 
 
+@dataclass(frozen=True, eq=False)
+class UsedRows:
+    """What equations of all policies on one log have in common.
+
+    rows: (k,) of the data. stages: which of them serve each step of a horizon; None without one.
+    phi: (k, F) the features of the logged pairs. weights, groups: (k,), the latter of episodes.
+    """
+
+    rows: IntArray
+    stages: tuple[IntArray, ...] | None
+    features: Features
+    phi: Matrix
+    weights: FloatArray
+    groups: IntArray
+
+    @classmethod
+    def of(cls, plan: Plan, generator: np.random.Generator) -> "UsedRows":
+        """All rows of a plan, or a random part of them."""
+        data, problem = plan.data, plan.problem
+        rows = _used_rows(plan, generator)
+        steps = data.steps[rows] if problem.rows == "step" and data.steps is not None else None
+        fewest, stages = len(rows), None
+        if problem.horizon is not None:
+            everything = np.arange(len(rows))
+            stages = tuple(
+                everything if steps is None else np.flatnonzero(steps == step)
+                for step in range(problem.horizon)
+            )
+            fewest = min(map(len, stages))
+        features = features_of(data, fewest, generator)
+        weights = np.ones(len(data)) if plan.weights is None else plan.weights
+        groups = rows if data.episodes is None else data.episodes[rows]
+        return cls(
+            rows,
+            stages,
+            features,
+            features.at(data.observations[rows], data.actions[rows]),
+            weights[rows],
+            np.unique(groups, return_inverse=True)[1].ravel(),
+        )
+
+    def lines(self, plan: Plan, generator: np.random.Generator) -> "UsedLines":
+        """What a policy's plan makes of them."""
+        data, problem, rows = plan.data, plan.problem, self.rows
+        if problem.horizon is None:
+            lines = plan.trail.lines(rows, generator, fit=0)
+            ends, discounts = lines.ends, lines.discounts.astype(float)
+            rewards: tuple[FloatArray, ...] = (lines.rewards.astype(float),)
+            table = ActionTable(plan.following.actions[ends], plan.trail.probabilities[ends])
+        else:
+            ends, paid = rows, plan.encoder.rewards(data)[rows]
+            discounts = np.where(data.terminations[rows], 0.0, problem.gamma)
+            table = plan.target.following.at(ends)
+            rewards = tuple(paid[of_step] for of_step in self.stages or ())
+        starts = generator.permutation(len(data.require_initial_observations()))[:MOST_STARTS]
+        return UsedLines(ends, discounts, rewards, table, starts)
+
+
+class UsedLines(NamedTuple):
+    """What follows the used rows: where they end (k,), discounts (k,), rewards of each step's rows,
+    the policy there, and which initial observations are used.
+    """
+
+    ends: IntArray
+    discounts: FloatArray
+    rewards: tuple[FloatArray, ...]
+    table: ActionTable
+    starts: IntArray
+
+
 def _equations(plan: Plan, generator: np.random.Generator) -> tuple[Equations, IntArray | None]:
     """The rows that are used, as equations, and the columns of half the class."""
-    data, problem = plan.data, plan.problem
-    rows = _used_rows(plan, generator)
-    steps = data.steps[rows] if problem.rows == "step" and data.steps is not None else None
-    fewest = len(rows)
-    if steps is not None:
-        fewest = int(np.bincount(steps, minlength=problem.horizon or 1)[: problem.horizon].min())
-    features = features_of(data, fewest, generator)
-    if problem.horizon is None:
-        lines = plan.trail.lines(rows, generator, fit=0)
-        ends, discounts = lines.ends, lines.discounts.astype(float)
-        rewards: tuple[FloatArray, ...] = (lines.rewards.astype(float),)
-        table = ActionTable(plan.following.actions[ends], plan.trail.probabilities[ends])
-        stages = None
-    else:
-        ends, paid = rows, plan.encoder.rewards(data)[rows]
-        discounts = np.where(data.terminations[rows], 0.0, problem.gamma)
-        table, everything = plan.target.following.at(ends), np.arange(len(rows))
-        stages = tuple(
-            everything if steps is None else np.flatnonzero(steps == step)
-            for step in range(problem.horizon)
-        )
-        rewards = tuple(paid[of_step] for of_step in stages)
+    used = UsedRows.of(plan, generator)
+    ends, discounts, rewards, table, some = used.lines(plan, generator)
+    data, features = plan.data, used.features
     initial = data.require_initial_observations()
-    some = generator.permutation(len(initial))[:MOST_STARTS]
-    weights = np.ones(len(data)) if plan.weights is None else plan.weights
-    groups = rows if data.episodes is None else data.episodes[rows]
     after, drawn = _both(features, data.next_observations[ends], table, generator)
     starts, drawn_starts = _both(features, initial[some], plan.target.initial.at(some), generator)
     equations = Equations(
-        phi=features.at(data.observations[rows], data.actions[rows]),
+        phi=used.phi,
         after=scaled(after, discounts),
         drawn=scaled(drawn, discounts),
         discounts=discounts,
         rewards=rewards,
-        weights=weights[rows],
-        groups=np.unique(groups, return_inverse=True)[1].ravel(),
+        weights=used.weights,
+        groups=used.groups,
         starts=starts,
         drawn_starts=drawn_starts,
-        stages=stages,
+        stages=used.stages,
     )
     return equations, features.half()
 

@@ -87,7 +87,7 @@ class FixedPoint:
         self._equations, self._weights = equations, weights
         phi, (rewards,) = equations.phi, equations.rewards
         weighted = scaled(phi, weights)
-        self._solver = Solver(weighted.T @ (phi - equations.after), _ridge(phi, weights))
+        self._solver = Solver(weighted.T @ (phi - equations.after), ridge_of(phi, weights))
         self.theta = self._solver(weighted.T @ rewards)
 
     def influence(self, source: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -172,7 +172,7 @@ class _Step(NamedTuple):
             parts = tuple(part[rows] for part in parts)
         phi, after, drawn = parts
         weighted = scaled(phi, weights[rows])
-        solver = Solver(weighted.T @ phi, _ridge(phi, weights[rows]))
+        solver = Solver(weighted.T @ phi, ridge_of(phi, weights[rows]))
         return cls(rows, phi, after, drawn, solver, weighted.T @ after)
 
 
@@ -200,7 +200,8 @@ def scaled(matrix: Matrix, weights: FloatArray) -> Matrix:
     )
 
 
-def _ridge(phi: Matrix, weights: FloatArray) -> float:
+def ridge_of(phi: Matrix, weights: FloatArray) -> float:
+    """What is added to the diagonal: little, in units of the features."""
     squares = phi.multiply(phi) if issparse(phi) else phi**2
     total = weights @ np.asarray(squares.sum(axis=1)).ravel()
     return RIDGE * max(float(total) / phi.shape[1], 1e-30)

@@ -28,7 +28,7 @@ from fle.data.schema import WORDS
 from fle.files import write_atomically
 from fle.policies import tabulated
 
-MOST_ACTIONS, MOST_COLUMNS = 10, 60
+MOST_ACTIONS, MOST_FEATURES, MOST_COLUMNS = 10, 20, 60
 # What is written for `fle evaluate` are options that both commands have.
 EVALUATE_KEYS = dataclasses.replace(CHECK, name="evaluate")
 
@@ -160,7 +160,10 @@ def _rows(data: Dataset) -> list[tuple[str, str]]:
     else:
         constant = len(observations["constant"])
         also = f", {constant} of them constant" if constant else ""
-        text = f"{observations['features']} features{also}, {_range(observations)}"
+        names = data.observation_names
+        more = ", ..." if len(names) > MOST_FEATURES else ""
+        named = f": {', '.join(names[:MOST_FEATURES])}{more}" if names else ""
+        text = f"{observations['features']} features{also}, {_range(observations)}{named}"
         rows.append(("observations", text))
     if "shares" in actions:
         listed = enumerate(actions["shares"][:MOST_ACTIONS])

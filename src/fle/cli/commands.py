@@ -14,6 +14,7 @@ from fle.cli.options import (
     requirement,
     risk_measure,
     seconds,
+    share,
     size,
     weights,
     whole,
@@ -70,8 +71,19 @@ COLUMNS = (
     ),
     Option("episode", "the column of episode ids", metavar="COLUMN"),
     Option("step", "the column that orders the rows of an episode", metavar="COLUMN"),
-    Option("terminated", "the column that says that an episode ended", metavar="COLUMN"),
-    Option("truncated", "the column that says that it was cut off", metavar="COLUMN"),
+    Option(
+        "terminated",
+        "the column that says that an episode ended, or `true` if every row is one; of several, any"
+        " does; repeatable",
+        "list",
+        metavar="COLUMN",
+    ),
+    Option(
+        "truncated",
+        "the column that says that it was cut off; of several, any does; repeatable",
+        "list",
+        metavar="COLUMN",
+    ),
     Option(
         "next_observation",
         "next observation columns, if logged; repeatable",
@@ -212,6 +224,28 @@ RUN_FILES = (
     Option("no_copy", "keep no copy of the data in the run directory", "switch"),
     SIGN_KEY,
 )
+EARLIER = Option(
+    "from",
+    "go on from a run of a shorter log; what is not said is as there",
+    metavar="RUN",
+)
+JOBS = (
+    Option(
+        "jobs", "fits at a time, each in a process on a core of its own", "value", whole(1), "N"
+    ),
+    Option(
+        "cluster",
+        "carry out the fits on a Ray cluster: auto, host:port or ray://host:port; needs --out",
+        metavar="ADDRESS",
+    ),
+    Option("job_cpus", "cores that a fit asks of the cluster", "value", share, "N", default=1.0),
+    Option("job_gpus", "devices that a fit asks of the cluster", "value", share, "N", default=0.0),
+    Option(
+        "slurm",
+        "write the fits as an array of SLURM to this script, and end; needs --out",
+        metavar="FILE",
+    ),
+)
 MEMORY = Option(
     "memory",
     "ceiling, as 4G: what would take more is refused before it begins (default: what is left)",
@@ -250,12 +284,14 @@ EVALUATE = Command(
   fle evaluate logs.parquet --policy policy.onnx --gamma 0.99 --plan
   fle evaluate logs.csv --policy behaviour --horizon 20 --measure below:-5
   fle evaluate logs.parquet --policy columns --gamma 0.95 --json > result.json
-  fle evaluate --config run/run.toml --seed 1 --out other/""",
+  fle evaluate --config run/run.toml --seed 1 --out other/
+  fle evaluate grown.parquet --from run/ --out next/
+  fle evaluate logs.parquet --policy p.onnx --gamma 0.9 --interval 0.9 --out run/ --jobs 8""",
     (
         ("data", (DATA, *COLUMNS)),
         ("policy", (POLICY, *POLICY_SETTINGS)),
         ("problem", PROBLEM),
-        ("fit", (QUICK, *FIT, *INTERVAL, *OPINIONS, *CALIBRATION)),
+        ("fit", (EARLIER, QUICK, *FIT, *INTERVAL, *OPINIONS, *CALIBRATION)),
         (
             "output",
             (
@@ -274,6 +310,7 @@ EVALUATE = Command(
                 CONFIG,
             ),
         ),
+        ("jobs", JOBS),
     ),
 )
 COMPARE = Command(
@@ -283,7 +320,8 @@ COMPARE = Command(
     """\
   fle compare logs.parquet --policy old.onnx --policy new.onnx --gamma 0.99 --by cvar:0.1
   fle compare logs.parquet --policy behaviour --policy new.onnx --horizon 20 --out runs/
-  fle compare logs.parquet --policy a.onnx --policy b.onnx --gamma 0.9 --weights 1,-0.2""",
+  fle compare logs.parquet --policy a.onnx --policy b.onnx --gamma 0.9 --weights 1,-0.2
+  fle compare logs.parquet --policy 'policies/*.onnx' --gamma 0.99 --budget 12""",
     (
         ("data", (DATA, *COLUMNS)),
         (
@@ -291,7 +329,8 @@ COMPARE = Command(
             (
                 Option(
                     "policy",
-                    f"{POLICY_HELP}; once for each policy",
+                    f"{POLICY_HELP}; once for each policy, or a folder or pattern of ONNX files, a"
+                    " TOML table of names, columns:PREFIX*",
                     "list",
                     str,
                     "P",
@@ -313,6 +352,14 @@ COMPARE = Command(
                     "MEASURE",
                     default=risk_measure("mean"),
                 ),
+                Option(
+                    "budget",
+                    "the most full fits: of more policies, all get a cheap look, and those that may"
+                    " be the best are fitted",
+                    "value",
+                    whole(1),
+                    "N",
+                ),
                 *RUN_FILES,
                 WEIGHTS,
                 ANYWAY,
@@ -321,6 +368,7 @@ COMPARE = Command(
                 CONFIG,
             ),
         ),
+        ("jobs", JOBS),
     ),
 )
 GATE = Command(
@@ -430,6 +478,27 @@ BENCH = Command(
         ),
     ),
 )
+JOB = Command(
+    "job",
+    "fle.cli.small_commands",
+    "fle job FILE NUMBER [NUMBER ...]",
+    """\
+  fle job out/.jobs/jobs-0123456789abcdef.json 0""",
+    (
+        (
+            "job",
+            (
+                Option(
+                    "job",
+                    "a file of jobs, and the numbers of those that are carried out",
+                    "files",
+                    metavar="FILE NUMBER",
+                    required=True,
+                ),
+            ),
+        ),
+    ),
+)
 COMPLETION = Command(
     "completion",
     "fle.cli.small_commands",
@@ -440,4 +509,4 @@ COMPLETION = Command(
   fle completion fish > ~/.config/fish/completions/fle.fish""",
     (("shell", (Option("shell", "bash, zsh or fish", "files", metavar="SHELL", required=True),)),),
 )
-COMMANDS = (CHECK, EVALUATE, COMPARE, GATE, REPORT, DEMO, BENCH, COMPLETION)
+COMMANDS = (CHECK, EVALUATE, COMPARE, GATE, REPORT, DEMO, BENCH, JOB, COMPLETION)

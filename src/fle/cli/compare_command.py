@@ -3,16 +3,15 @@
 import argparse
 import dataclasses
 import re
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fle.cli.check_command import describe
 from fle.cli.commands import COMPARE
 from fle.cli.evaluate_command import results
-from fle.cli.front import UsageError
-from fle.cli.inputs import planned, read_data_to_fit
+from fle.cli.inputs import asked_executor, planner, read_data_to_fit
 from fle.cli.messages import DONE, NO_ESTIMATE, Messages, Outcome, in_options, json_text, one_line
+from fle.cli.policy_lists import NamedPolicies, listed_policies
 from fle.cli.run_files import (
     COMPARISON,
     COMPARISON_PAGE,
@@ -33,32 +32,39 @@ from fle.returns.risk import percentage
 if TYPE_CHECKING:
     from fle.fitting import Comparison, Evaluation, Plan
     from fle.fitting.comparison import Difference
+    from fle.fitting.contest import Refusal
 
 
 def compare(options: argparse.Namespace, messages: Messages) -> Outcome:
-    """Make a plan for each policy, carry them out, and rank what they give."""
-    _check_policies(options.policy)
-    data = read_data_to_fit(options, options.policy)
-    from fle.fitting.comparison import Comparison, ranking_weights, warnings_named
+    """Look at all policies, fit those that may be the best, and rank what they give."""
+    texts = listed_policies(options.policy, options.data)
+    executor = asked_executor(options)
+    data = read_data_to_fit(options, list(texts.values()))
+    from fle.fitting.comparison import Comparison, ranking_weights
+    from fle.fitting.contest import Contest
+    from fle.fitting.progress import default_progress
 
-    ranking_weights(options.weights, data)
-    plans = {}
-    for name in options.policy:
-        with warnings_named(name):
-            plans[name] = planned(name, data, options)
-    folders = {} if options.out is None else run_folders(Path(options.out), options.policy)
-    carried_out = [
-        folder for name, folder in folders.items() if plans[name].withheld is None or options.anyway
-    ]
+    contest = Contest.of(
+        planner(data, options),
+        NamedPolicies(texts, data, options),
+        by=options.by,
+        weights=ranking_weights(options.weights, data),
+        budget=options.budget,
+        anyway=options.anyway,
+        progress=default_progress(),
+    )
+    contenders = list(contest.contenders)
+    folders = {} if options.out is None else run_folders(Path(options.out), contenders)
     # Once for all of them: the data are the same.
-    out = Path(options.out) if carried_out else None
-    with settings_kept(out, COMPARE, options, data, carried_out):
-        comparison = Comparison.of(
-            plans,
+    out = Path(options.out) if folders else None
+    with settings_kept(out, COMPARE, options, data, list(folders.values())):
+        comparison = Comparison.of_contest(
+            contest,
             weights=options.weights,
             anyway=options.anyway,
             out=folders or None,
             resume=options.resume,
+            executor=executor,
         )
     names = [name for name, _ in comparison.ranking(options.by)]
     lines = _lines(comparison, names, data, options)
@@ -66,17 +72,6 @@ def compare(options: argparse.Namespace, messages: Messages) -> Outcome:
     if options.out is not None:
         lines += _write(comparison, document, folders, options, messages)
     return Outcome(tuple(lines), document, NO_ESTIMATE if comparison.refused else DONE)
-
-
-def _check_policies(names: list[str]) -> None:
-    if len(names) < 2:
-        raise UsageError(
-            f"--policy: expected at least two policies, got {len(names)}; give one --policy for"
-            " each"
-        )
-    twice, times = Counter(names).most_common(1)[0]
-    if times > 1:
-        raise UsageError(f"--policy: expected different policies, got {twice} twice")
 
 
 def run_folders(out: Path, names: list[str]) -> dict[str, Path]:
@@ -136,6 +131,12 @@ def _document(
             }
             for name, found in ranked
         ],
+        "budget": options.budget,
+        "unfitted": [
+            {"policy": name, "outcome": found.outcome, **dataclasses.asdict(found)}
+            for name, found in comparison.unfitted.items()
+        ],
+        "looks": [] if comparison.contest is None else comparison.contest.in_words(),
         "refused": [
             {"policy": name, "coverage": _coverage(found), "verdict": _verdict(found)}
             for name, found in comparison.refused.items()
@@ -154,13 +155,13 @@ def _document(
     }
 
 
-def _coverage(found: "Plan | Evaluation") -> dict[str, Any] | None:
+def _coverage(found: "Plan | Refusal | Evaluation") -> dict[str, Any] | None:
     covered: Any = getattr(found, "target", found)
     covered = covered.coverage
     return None if covered is None else covered.as_plain()
 
 
-def _verdict(found: "Plan | Evaluation") -> dict[str, Any] | None:
+def _verdict(found: "Plan | Refusal | Evaluation") -> dict[str, Any] | None:
     """None where nothing was fitted."""
     verdict = getattr(found, "verdict", None)
     return None if verdict is None else verdict.as_plain()
@@ -194,6 +195,8 @@ def _lines(
             f"note: {dominance.MEANING}",
             f"note: {comparison.caution()}",
         ]
+    if comparison.unfitted:
+        lines += ["", *_unfitted_lines(comparison, names, options)]
     for name, refused in comparison.refused.items():
         lines.append(f"no estimate for {name}: {one_line(str(refused.withheld))}")
     if comparison.refused:
@@ -212,6 +215,23 @@ def _ranking_lines(
         level = comparison.evaluations[name].verdict.level
         rows.append([str(place), name, level, *(cell(m, law.measure(m), style) for m in shown)])
     return aligned(rows, left=3)
+
+
+def _unfitted_lines(
+    comparison: "Comparison", names: list[str], options: argparse.Namespace
+) -> list[str]:
+    """Those without a full fit, by their last look, the best of them first."""
+    style = style_of(comparison.returns[names[0]]) if names else None
+    rows = [["", "policy", "outcome", f"{options.by.heading} by look", "behind", "by", "margin"]]
+    for place, (name, found) in enumerate(comparison.unfitted.items(), len(names) + 1):
+        numbers = [found.value, found.lead, found.margin]
+        value, lead, margin = (
+            f"{v:.4g}" if style is None or options.by.probability else number_text(v, style)
+            for v in numbers
+        )
+        rows.append([str(place), name, found.outcome, value, found.rival, lead, margin])
+    said = comparison.contest.in_words() if comparison.contest is not None else []
+    return [*aligned(rows, left=3), "", *(f"note: {one_line(text)}" for text in said)]
 
 
 def _pair_lines(comparison: "Comparison", names: list[str]) -> list[str]:

@@ -16,6 +16,7 @@ from fle.cli.messages import (
     FAULT,
     NO_ESTIMATE,
     STOPPED,
+    WAITING,
     WRONG_INPUT,
     Messages,
     Outcome,
@@ -28,6 +29,7 @@ from fle.cli.options import require
 from fle.cli.parser import parse, resolve
 from fle.data import memory_ceiling
 from fle.errors import CoverageError, FLEError, ModelError, TrainingError
+from fle.executors import JobsWaitingError
 
 
 def run_command_line(arguments: Sequence[str]) -> int:
@@ -68,7 +70,10 @@ def _run(arguments: Sequence[str], messages: Messages) -> int:
     # The policy may print, and stdout is for the answer alone.
     ceiling = memory_ceiling(getattr(options, "memory", None))
     with contextlib.redirect_stdout(sys.stderr), ceiling:
-        outcome: Outcome = run(options, messages)
+        try:
+            outcome: Outcome = run(options, messages)
+        except JobsWaitingError as waiting:
+            outcome = Outcome((str(waiting),), {"waiting": str(waiting)}, WAITING)
     if getattr(options, "json", False):
         document = {"command": command.name, **outcome.document}
         document |= {"warnings": messages.warnings, "exit_code": outcome.code}

@@ -9,7 +9,7 @@ import numpy as np
 
 from fle.cli.check_command import describe
 from fle.cli.commands import EVALUATE
-from fle.cli.inputs import planned, read_data_to_fit
+from fle.cli.inputs import asked_executor, planned, read_data_to_fit
 from fle.cli.messages import DONE, NO_ESTIMATE, Messages, Outcome, in_options, one_line
 from fle.cli.run_files import Context, settings_kept, spoken_command, write_run_files
 from fle.cli.text_tables import (
@@ -44,6 +44,7 @@ def evaluate(options: argparse.Namespace, messages: Messages) -> Outcome:
 
 def carry_out(options: argparse.Namespace, messages: Messages, truth: Truth | None) -> Outcome:
     """Make the plan, and carry it out unless there can be no number, or none is wanted."""
+    executor = asked_executor(options)
     data = read_data_to_fit(options, [options.policy])
     if options.weights is not None:
         from fle.fitting.comparison import checked_weights
@@ -64,8 +65,10 @@ def carry_out(options: argparse.Namespace, messages: Messages, truth: Truth | No
         return Outcome((why, WAY_OUT), {**document, "returns": None}, NO_ESTIMATE)
     plan.cost.require_memory()
     out = None if options.out is None else Path(options.out)
+    from fle.fitting.jobs import carried_out
+
     with settings_kept(out, EVALUATE, options, data, [] if out is None else [out]):
-        evaluation = plan.carry_out(anyway=options.anyway, out=out, resume=options.resume)
+        evaluation = carried_out(plan, executor, options.anyway, None, out, options.resume)
     document["verdict"] = evaluation.verdict.as_plain()
     if evaluation.withheld is not None:
         if out is not None:

@@ -20,6 +20,7 @@ SUMMARIES = {
     "report": "draw the report of a finished run again",
     "demo": "evaluate a policy on bundled data, where the truth is known",
     "bench": "the benchmark tasks beside other estimators; from a checkout of the project",
+    "job": "carry out jobs that were written for SLURM, by their numbers",
     "completion": "print a script that completes commands and options in a shell",
 }
 REPRODUCE, REPRODUCE_SUMMARY = "reproduce", "the tables and figures of the paper"
@@ -30,6 +31,7 @@ exit codes:
   1  no estimate: the data covers the policy too thinly, or the fit failed
   2  wrong input, or wrong usage
   3  a fault in fle itself
+  6  jobs were written for SLURM; repeat the command when they have run
   130  stopped by the user"""
 # What needs no command.
 LIGHT = (["-h"], ["--help"], ["--version"])

@@ -13,6 +13,7 @@ from fle.data import Dataset, read
 from fle.data.readers.coding import Wishes
 from fle.data.readers.inspection import Inspection, inspect
 from fle.errors import PolicyError, SettingsError, nearest
+from fle.executors import Executor, Processes, Ray, Slurm
 from fle.manifests import misfit
 from fle.policies import Policy, RowProbabilities, load_policy
 from fle.policies.loading import TIMEOUT_SECONDS
@@ -21,6 +22,7 @@ from fle.screen import doing
 
 if TYPE_CHECKING:
     from fle.fitting import Plan
+    from fle.fitting.planning import Planner
     from fle.returns.intervals import Interval
 
 # Bytes for a policy from a file, unless said otherwise.
@@ -55,8 +57,8 @@ def _mapped(options: argparse.Namespace, policies: Sequence[str]) -> dict[str, A
         "reward": _names(options.reward),
         "episode": options.episode,
         "step": options.step,
-        "terminated": options.terminated,
-        "truncated": options.truncated,
+        "terminated": _ends(options.terminated),
+        "truncated": _names(options.truncated),
         "next_observation": _names(options.next_observation),
         "weight": options.weight,
         "propensity": _names(options.propensity),
@@ -105,11 +107,16 @@ def named_policy(text: str, data: Dataset, options: argparse.Namespace) -> Polic
 
 def planned(text: str, data: Dataset, options: argparse.Namespace) -> "Plan":
     """The plan of evaluating one policy, which is asked here."""
-    from fle.fitting import plan
+    policy = named_policy(text, data, options)
+    return planner(data, options).plan(policy)
 
-    return plan(
+
+def planner(data: Dataset, options: argparse.Namespace) -> "Planner":
+    """What makes the plans of all policies of a command."""
+    from fle.fitting.planning import Planner
+
+    return Planner.of(
         data,
-        named_policy(text, data, options),
         gamma=options.gamma,
         horizon=options.horizon,
         model=named_model(options),
@@ -124,7 +131,20 @@ def planned(text: str, data: Dataset, options: argparse.Namespace) -> "Plan":
         calibration=getattr(options, "calibration", False),
         # A gate has no such option: what decides is never a first look.
         quick=getattr(options, "quick", False),
+        earlier=getattr(options, "from", None),
     )
+
+
+def asked_executor(options: argparse.Namespace) -> Executor | None:
+    """Who carries out the fits; None for this process."""
+    asked = [name for name in ("jobs", "cluster", "slurm") if getattr(options, name) is not None]
+    if len(asked) > 1:
+        raise UsageError(f"expected --jobs, --cluster or --slurm, got --{' and --'.join(asked)}")
+    if options.jobs is not None:
+        return Processes(options.jobs)
+    if options.cluster is not None:
+        return Ray(options.cluster, cpus=options.job_cpus, gpus=options.job_gpus)
+    return None if options.slurm is None else Slurm(options.slurm)
 
 
 def asked_interval(options: argparse.Namespace) -> "Interval | None":
@@ -185,6 +205,11 @@ def _names(given: list[str]) -> str | list[str] | None:
     if not given:
         return None
     return given[0] if len(given) == 1 else given
+
+
+def _ends(given: list[str]) -> str | list[str] | bool | None:
+    """Columns, or that every row ends its episode."""
+    return True if [name.lower() for name in given] == ["true"] else _names(given)
 
 
 def _probability(options: argparse.Namespace, policies: Sequence[str]) -> Any:

@@ -18,6 +18,8 @@ from fle.screen import show
 DONE, NO_ESTIMATE, WRONG_INPUT, FAULT, STOPPED = 0, 1, 2, 3, 130
 # Of a gate.
 NOT_MET, UNDECIDED = 4, 5
+# Of jobs that others are to run first.
+WAITING = 6
 # Of interest to programmers of the packages below, not to the user of a command.
 UNSHOWN = (
     DeprecationWarning,

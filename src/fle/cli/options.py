@@ -150,6 +150,14 @@ def number(text: str) -> float:
     return value
 
 
+def share(text: str) -> float:
+    """A number of at least 0, such as half a device."""
+    value = number(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"expected a number of at least 0, got {text}")
+    return value
+
+
 def seconds(text: str) -> float:
     """A positive number."""
     value = number(text)

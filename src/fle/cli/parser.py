@@ -24,6 +24,7 @@ from fle.cli.front import (
 from fle.cli.options import Option
 from fle.errors import nearest
 
+CONFIG = "run.toml"
 # Said on the command line only.
 UNWRITTEN = ("config", "json", "plan", "sign_key", "memory", "write")
 
@@ -103,8 +104,12 @@ def _joined(arguments: Sequence[str]) -> list[str]:
 def resolve(command: Command, given: argparse.Namespace) -> argparse.Namespace:
     """Every option of a command: as given, else as in the file, else its default."""
     said = vars(given)
-    config = said.get("config")
+    config, earlier = said.get("config"), said.get("from")
     in_file = {} if config is None else read_config(Path(config), command)
+    if config is None and earlier is not None and (Path(earlier) / CONFIG).exists():
+        in_file = read_config(Path(earlier) / CONFIG, command)
+        # Its own place, and the run that it went on from itself.
+        in_file = {n: v for n, v in in_file.items() if n not in ("out", "from")}
     resolved = {}
     for option in command.options:
         name = option.name
@@ -137,7 +142,7 @@ def read_config(path: Path, command: Command) -> dict[str, Any]:
     return values
 
 
-def as_toml(command: Command, options: argparse.Namespace, name: str = "run.toml") -> str:
+def as_toml(command: Command, options: argparse.Namespace, name: str = CONFIG) -> str:
     """The resolved options, in the order of the help, tables last; not those that enable code.
 
     name: of the file that they will be in.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fle.cli.commands import Command
 from fle.cli.messages import Messages
-from fle.cli.parser import as_toml, as_words
+from fle.cli.parser import CONFIG, as_toml, as_words
 from fle.data import Dataset, write_cache
 from fle.errors import install
 from fle.files import (
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fle.fitting import Comparison, Evaluation
     from fle.returns import Measure, ReturnDistribution
 
-CONFIG, DATA, CONTEXT, REPORT = "run.toml", "data.arrow", "context.json", "report.html"
+DATA, CONTEXT, REPORT = "data.arrow", "context.json", "report.html"
 COMPARISON, COMPARISON_PAGE = "compare.json", "comparison.html"
 DRAWING = ("altair", "vl_convert", "jinja2")
 

@@ -1,4 +1,4 @@
-"""`fle report`, `fle demo`, `fle bench` and `fle completion`."""
+"""`fle report`, `fle demo`, `fle bench`, `fle job` and `fle completion`."""
 
 import argparse
 import dataclasses
@@ -12,7 +12,7 @@ from fle.cli.front import UsageError
 from fle.cli.messages import WRONG_INPUT, Messages, Outcome
 from fle.cli.parser import build_parser, resolve, subparsers_of
 from fle.cli.run_files import REPORT, Context, draw_report, read_context
-from fle.errors import nearest
+from fle.errors import TrainingError, nearest
 
 DEMO_FIT = (QUICK, *FIT, *INTERVAL, *OPINIONS, *CALIBRATION)
 Parsers = dict[str, argparse.ArgumentParser]
@@ -69,6 +69,25 @@ def demo(options: argparse.Namespace, messages: Messages) -> Outcome:
     told = resolve(EVALUATE, argparse.Namespace(**said))
     outcome = carry_out(told, messages, Truth(example.name, example.truth))
     return dataclasses.replace(outcome, lines=(example.description, "", *outcome.lines))
+
+
+def job(options: argparse.Namespace, messages: Messages) -> Outcome:
+    """Carry out jobs of a file, each whatever becomes of the others."""
+    path, *numbers = options.job
+    wrong = [text for text in numbers if not text.isdecimal()]
+    if wrong or not numbers:
+        raise UsageError(f"expected FILE and whole numbers, got {' '.join(options.job)}")
+    from fle.executors.worker import reason, work
+
+    directories, failed = [], []
+    for number in map(int, numbers):
+        try:
+            directories.append(work(path, number))
+        except Exception as error:
+            failed.append(f"job {number} failed: {reason(error)}")
+    if failed:
+        raise TrainingError("; ".join(failed))
+    return Outcome(tuple(directories), {"runs": directories})
 
 
 def bench(options: argparse.Namespace, messages: Messages) -> Outcome:

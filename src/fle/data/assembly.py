@@ -66,10 +66,10 @@ class Given:
 
 def assemble(given: Given) -> dict[str, Any]:
     """The values of all fields, checked and completed; warnings are collected, none is emitted."""
-    warnings = list(given.warnings)
+    warnings, sorting = list(given.warnings), list[str]()
     transitions, labels, initial = _checked(given)
     rows = len(transitions)
-    transitions = _in_episodes(given, transitions, labels, warnings)
+    transitions = _in_episodes(given, transitions, labels, (warnings, sorting))
     values: dict[str, Any] = dict.fromkeys(OTHER_ARRAYS)
     if initial is None:
         values.update(_at_first_rows(transitions))
@@ -79,6 +79,7 @@ def assemble(given: Given) -> dict[str, Any]:
     given.faults.require_none()
     notes = (
         *given.notes,
+        *sorting,
         *_remarks_on_episodes(transitions.episodes, warnings),
         *_remarks_on_actions(transitions.others["actions"], count),
     )
@@ -170,9 +171,16 @@ def _checked_fields(given: Given) -> dict[str, Array]:
 
 
 def _in_episodes(
-    given: Given, transitions: Transitions, labels: Array | None, warnings: list[str]
+    given: Given,
+    transitions: Transitions,
+    labels: Array | None,
+    told: tuple[list[str], list[str]],
 ) -> Transitions:
-    """Rows in order, with their ends settled; `labels` are the ids of episodes that were given."""
+    """Rows in order, with their ends settled.
+
+    labels: the ids of episodes that were given. told: warnings, and notes, which grow.
+    """
+    warnings, notes = told
     ends = [given.fields.get(name) for name in FLAGS]
     # A time-dependent problem ends at its horizon, so there the flags may be absent.
     timeless = given.fields.get("steps") is None
@@ -184,7 +192,7 @@ def _in_episodes(
     declared = not timeless
     transitions = rules.settle_flags(transitions, warnings)
     if labels is not None:
-        transitions = rules.order_rows(transitions, warnings)
+        transitions = rules.order_rows(transitions, warnings, notes)
     elif any(flags is not None for flags in ends):
         episodes = rules.derive_episodes(transitions, declared=declared)
         transitions = replace(transitions, episodes=episodes)

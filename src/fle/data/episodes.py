@@ -105,8 +105,8 @@ def settle_flags(transitions: Transitions, warnings: list[str]) -> Transitions:
     return replace(transitions, truncations=transitions.truncations & ~both)
 
 
-def order_rows(transitions: Transitions, warnings: list[str]) -> Transitions:
-    """Rows by episode, and by step where steps are known."""
+def order_rows(transitions: Transitions, warnings: list[str], notes: list[str]) -> Transitions:
+    """Rows by episode, and by step where steps are known, which is what a step is given for."""
     episodes, steps = transitions.episodes, transitions.steps
     if episodes is None:
         return transitions
@@ -117,7 +117,8 @@ def order_rows(transitions: Transitions, warnings: list[str]) -> Transitions:
     if moved == 0:
         return transitions
     key = "episode, keeping their order within it" if steps is None else "episode and step"
-    warnings.append(f"rows were unsorted: {moved} of {len(order)} rows were moved to sort by {key}")
+    told = warnings if steps is None else notes
+    told.append(f"rows were unsorted: {moved} of {len(order)} rows were moved to sort by {key}")
     return transitions.take(order)
 
 
@@ -286,7 +287,8 @@ def settle_next_observations(transitions: Transitions, warnings: list[str]) -> T
     if episodes is None:
         raise DataError(
             "next_observations cannot be derived because nothing says where episodes end;"
-            " give next_observations, or episodes, or terminations and truncations"
+            " give next_observations, or episodes, or terminations and truncations (if every row is"
+            " an episode of its own, `terminated` is true in all)"
         )
     missing = ends_episode(episodes) & ~transitions.terminations
     return replace(transitions, next_missing=missing)

@@ -3,6 +3,7 @@
 from fle.fitting.behaviour import LoggingPolicy, logging_policy
 from fle.fitting.comparison import Comparison, compare
 from fle.fitting.evaluation import Evaluation, LoggedData, Provenance
+from fle.fitting.jobs import carry_out
 from fle.fitting.measurement import StageRecord
 from fle.fitting.planning import Plan, evaluate, plan
 from fle.fitting.progress import Progress, Silent, TerminalBar
@@ -19,6 +20,7 @@ __all__ = [
     "Silent",
     "StageRecord",
     "TerminalBar",
+    "carry_out",
     "compare",
     "evaluate",
     "load",

@@ -104,7 +104,7 @@ class Checkpoints:
         if self._pending is not None:
             state, self._pending = self._pending, None
             content = tensor_bytes(*_state_contents(state, self._run))
-            write_atomically(self._directory / f"stage-{state.stage:06d}.safetensors", content)
+            write_atomically(self._directory / stage_file(state.stage), content)
             self._written = time.monotonic()
         for path in self.files()[:-KEPT_FILES]:
             with suppress(OSError):
@@ -135,7 +135,7 @@ class Checkpoints:
             path.unlink()
 
     def _of_replicate(self, replicate: int) -> Path:
-        return self._directory / f"replicate-{replicate:04d}.safetensors"
+        return self._directory / replicate_file(replicate)
 
     def _read(self, path: Path, blank: Fitted) -> LoopState:
         arrays, facts = read_tensors(path)
@@ -156,6 +156,16 @@ class Checkpoints:
             warnings=tuple(facts["warnings"]),
             records=tuple(record_from_plain(record) for record in facts["records"]),
         )
+
+
+def stage_file(stages: int) -> str:
+    """The name of the state after so many stages."""
+    return f"stage-{stages:06d}.safetensors"
+
+
+def replicate_file(replicate: int) -> str:
+    """The name of the fits of a replicate."""
+    return f"replicate-{replicate:04d}.safetensors"
 
 
 def _state_contents(state: LoopState, run: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

@@ -1,24 +1,24 @@
 """`fle.compare`: several policies on the same data, ranked and held against each other."""
 
 import os
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, pairwise
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fle.data import Dataset
-from fle.errors import FLEWarning, SettingsError
+from fle.errors import SettingsError
+from fle.executors import Executor
 from fle.fitting.checkpoints import Resume
+from fle.fitting.contest import Contest, Refusal, Unfitted
 from fle.fitting.evaluation import Evaluation
-from fle.fitting.planning import Plan, plan
-from fle.fitting.problem import Problem, RowUse, sum_of_discounts
+from fle.fitting.jobs import Out, carried_out, carry_out, run_folder
+from fle.fitting.planning import Plan, Planner
+from fle.fitting.problem import Problem, RowUse, require_dataset, sum_of_discounts
 from fle.fitting.progress import Progress, Titled, default_progress
 from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness, draw_block, in_data_units
 from fle.models.specs import ModelSpec
@@ -31,9 +31,13 @@ from fle.returns.intervals import Estimate, Interval, difference_of
 from fle.returns.measures import Measure, measure, usual_measures
 
 PAIRS = 4 * SAMPLE_BLOCK
-Out = Mapping[str, str | os.PathLike[str]] | str | os.PathLike[str] | None
 # Up to as many policies, each is held against every other.
 MOST_IN_PAIRS = 20
+# Arguments of `compare` that decide the plans.
+PLANNED = (
+    *("gamma", "horizon", "model", "rows", "stages", "recipe", "action_draws", "seed"),
+    *("interval", "second_opinions", "quick"),
+)
 CAUTION = "these are differences between fitted distributions; the error of the fits is not in them"
 WITH_INTERVALS = (
     "5% to 95% is how single episodes differ, the interval how far the mean difference may be off "
@@ -81,13 +85,15 @@ class Comparison(Tabular):
         data hardly covers the policy, or as evaluations where the verdict is "do not use".
     paired: by name, returns (n, d) from the same n starts.
     weights: of the rewards in the sum that is ranked; None for one reward.
+    contest: how those that were fitted were chosen; None where plans were given.
     """
 
     evaluations: Mapping[str, Evaluation]
-    refused: Mapping[str, Plan | Evaluation]
+    refused: Mapping[str, Plan | Refusal | Evaluation]
     paired: Mapping[str, np.ndarray]
     starts: int
     weights: tuple[float, ...] | None = None
+    contest: Contest | None = None
 
     @classmethod
     def of(
@@ -99,42 +105,62 @@ class Comparison(Tabular):
         progress: Progress | None = None,
         out: Out = None,
         resume: Resume = "latest",
+        executor: Executor | None = None,
     ) -> "Comparison":
         """Carry out plans that were made for the same data and problem; see `compare`."""
         first = _alike(plans)
         summed = ranking_weights(weights, first.data)
-        refused: dict[str, Plan | Evaluation] = {
-            n: p for n, p in plans.items() if p.withheld is not None and not anyway
-        }
-        fitted: dict[str, Evaluation] = {}
-        evaluations: dict[str, Evaluation] = {}
-        paired = {}
-        which = _paired_starts(len(first.target.initial), first.provenance.seed)
-        for place, (name, planned) in enumerate(plans.items()):
-            if name in refused:
-                continue
-            fitted[name] = planned.carry_out(
-                anyway=anyway,
-                progress=Titled(name, progress or default_progress()),
-                out=_folder(out, name),
-                resume=resume,
-                # What one step earns does not depend on the policy: one fit serves all.
-                known=next(iter(fitted.values()), None) if first.is_one_fit else None,
-            )
-            if fitted[name].withheld is not None:
-                refused[name] = fitted[name]
-                continue
-            evaluations[name] = fitted[name]
-            # A stream for each policy: from the start on, the two of a pair have nothing in common.
-            random = Randomness(first.provenance.seed, Purpose.PAIRS, 1 + place)
-            paired[name] = _returns_from(evaluations[name], planned, which, random.generator)
-        return cls(evaluations, refused, paired, len(first.target.initial), summed)
+        withheld = {n: p for n, p in plans.items() if p.withheld is not None and not anyway}
+        kept = {name: planned for name, planned in plans.items() if name not in withheld}
+        settings = _Settings(executor, anyway, progress or default_progress(), out, resume)
+        fits = _Fits({}, dict(withheld), {})
+        fits.add(kept, {name: place for place, name in enumerate(plans)}, settings)
+        starts = len(first.target.initial)
+        return cls(fits.evaluations, fits.refused, fits.paired, starts, summed)
+
+    @classmethod
+    def of_contest(
+        cls,
+        contest: Contest,
+        *,
+        weights: npt.ArrayLike | None = None,
+        anyway: bool = False,
+        progress: Progress | None = None,
+        out: Out = None,
+        resume: Resume = "latest",
+        executor: Executor | None = None,
+    ) -> "Comparison":
+        """Fit the contenders; see `compare`. Without an executor there is one plan at a time."""
+        data, names = contest.planner.data, contest.contenders
+        shown = progress or default_progress()
+        settings = _Settings(executor, anyway, shown, out, resume)
+        fits = _Fits({}, dict(contest.refused), {})
+        places = {name: place for place, name in enumerate(contest.policies)}
+        if executor is not None:
+            fits.add({name: contest.plan(name) for name in names}, places, settings)
+        else:
+            for name in names:
+                titled = settings._replace(progress=Titled(name, shown))
+                fits.add({name: contest.plan(name)}, places, titled)
+        return cls(
+            fits.evaluations,
+            fits.refused,
+            fits.paired,
+            len(data.require_initial_observations()),
+            ranking_weights(weights, data),
+            contest,
+        )
 
     @property
     def problem(self) -> Problem:
         """Which return is compared; the same for all."""
         evaluated = [evaluation.problem for evaluation in self.evaluations.values()]
         return [*evaluated, *(planned.problem for planned in self.refused.values())][0]
+
+    @property
+    def unfitted(self) -> Mapping[str, Unfitted]:
+        """By name, those without a full fit, from best to worst by their last look."""
+        return {} if self.contest is None else self.contest.unfitted
 
     @property
     def quick(self) -> bool:
@@ -246,14 +272,22 @@ class Comparison(Tabular):
         write_comparison(self, path, by=by, title=title)
 
     def columns(self) -> dict[str, list[Any]]:
-        """A row for each policy, by mean from best to worst; refused ones last, without numbers."""
+        """A row for each policy, by mean from best to worst; then those without a full fit, with
+        what their last look said, and refused ones, without numbers.
+        """
         names = [name for name, _ in self.ranking()]
-        table: dict[str, list[Any]] = {"policy": [*names, *self.refused]}
+        others = [*self.unfitted, *self.refused]
+        table: dict[str, list[Any]] = {"policy": [*names, *others]}
         for one in usual_measures():
             values = [self.returns[name].measure_if_supported(one) for name in names]
-            table[one.text] = [*values, *([None] * len(self.refused))]
+            table[one.text] = [*values, *([None] * len(others))]
+        if self.unfitted:
+            looks = [found.value for found in self.unfitted.values()]
+            empty: list[Any] = [None] * len(self.refused)
+            table["look"] = [*([None] * len(names)), *looks, *empty]
         table["verdict"] = [
             *self._verdicts(names),
+            *(found.outcome for found in self.unfitted.values()),
             *(str(p.withheld) for p in self.refused.values()),
         ]
         return table
@@ -292,6 +326,7 @@ class Comparison(Tabular):
             f"  {place}. {name}: mean {value:.5g} ({self.evaluations[name].verdict.level})"
             for place, (name, value) in self._places()
         ]
+        lines += [f"  {n}: {found.in_words()}" for n, found in self.unfitted.items()]
         lines += [f"  no estimate for {name}: {p.withheld}" for name, p in self.refused.items()]
         return "\n".join([f"Comparison{self._mark}", *lines])
 
@@ -319,46 +354,94 @@ def compare(
     interval: Interval | Mapping[str, Any] | float | None = None,
     second_opinions: bool = True,
     quick: bool = False,
+    by: str | Measure = "mean",
+    budget: int | None = None,
     anyway: bool = False,
     progress: Progress | None = None,
     out: Out = None,
     resume: Resume = "latest",
+    executor: Executor | None = None,
 ) -> Comparison:
     """Evaluate several policies on one log with the same settings, and hold them side by side.
 
     Args:
         data: the logged transitions.
-        policies: by name; see `evaluate` for what a policy may be.
+        policies: by name; see `evaluate` for what a policy may be. A mapping that makes a policy
+            when it is asked for it will do: each is asked for once or twice.
         weights: for several rewards, their weights in the sum that is ranked.
+        by: the measure that a budget is spent by.
+        budget: the most full fits. With more policies, all get a cheap look, and those whose
+            interval reaches the best are fitted, the best first; see `docs/comparing.md`.
         anyway: give numbers for policies that the data hardly covers too; else they are `refused`.
         out: a folder, in which every policy gets a run directory of its name, or those by name.
+        executor: who carries out the fits of all policies; see `fle.carry_out`.
 
     The other arguments are those of `evaluate`.
 
     Example: `fle.compare(data, {"old": old, "new": new}, gamma=0.99).ranking("cvar:0.1")`.
     """
-    ranking_weights(weights, data)
-    plans = {}
-    for name, policy in policies.items():
-        with warnings_named(name):
-            plans[name] = plan(
-                data,
-                policy,
-                gamma=gamma,
-                horizon=horizon,
-                model=model,
-                rows=rows,
-                stages=stages,
-                recipe=recipe,
-                action_draws=action_draws,
-                seed=seed,
-                interval=interval,
-                second_opinions=second_opinions,
-                quick=quick,
-            )
-    return Comparison.of(
-        plans, weights=weights, anyway=anyway, progress=progress, out=out, resume=resume
+    given = locals()
+    _require_named(policies)
+    require_dataset(data)
+    summed, shown = ranking_weights(weights, data), progress or default_progress()
+    contest = Contest.of(
+        Planner.of(data, **{name: given[name] for name in PLANNED}),
+        policies,
+        by=measure(by),
+        weights=summed,
+        budget=budget,
+        anyway=anyway,
+        progress=shown,
     )
+    carried: dict[str, Any] = {"out": out, "resume": resume, "executor": executor}
+    return Comparison.of_contest(contest, weights=weights, anyway=anyway, progress=shown, **carried)
+
+
+def _require_named(policies: Any) -> None:
+    if not isinstance(policies, Mapping):
+        raise SettingsError(
+            'policies: expected a mapping from names to policies, such as {"new": new, "old": old},'
+            f" got {type(policies).__name__}"
+        )
+
+
+class _Settings(NamedTuple):
+    """How plans are carried out."""
+
+    executor: Executor | None
+    anyway: bool
+    progress: Progress
+    out: Out
+    resume: Resume
+
+
+class _Fits(NamedTuple):
+    """What carrying out gave so far: as of `Comparison`."""
+
+    evaluations: dict[str, Evaluation]
+    refused: dict[str, Plan | Refusal | Evaluation]
+    paired: dict[str, np.ndarray]
+
+    def add(
+        self, plans: Mapping[str, Plan], places: Mapping[str, int], settings: _Settings
+    ) -> None:
+        """Fit some more.
+
+        places: among all policies, which decide what is random.
+        """
+        done = [found for found in self.refused.values() if isinstance(found, Evaluation)]
+        known = next(iter([*self.evaluations.values(), *done]), None)
+        for name, fitted in _fitted(plans, known, settings).items():
+            if fitted.withheld is not None:
+                self.refused[name] = fitted
+                continue
+            self.evaluations[name] = fitted
+            planned = plans[name]
+            seed = planned.provenance.seed
+            which = _paired_starts(len(planned.target.initial), seed)
+            # A stream for each policy: from the start on, two of a pair have nothing in common.
+            random = Randomness(seed, Purpose.PAIRS, 1 + places[name])
+            self.paired[name] = _returns_from(fitted, planned, which, random.generator)
 
 
 def pairs_of(names: Sequence[str]) -> list[tuple[str, str]]:
@@ -371,18 +454,6 @@ def pairs_of(names: Sequence[str]) -> list[tuple[str, str]]:
     if len(names) <= MOST_IN_PAIRS:
         return list(combinations(names, 2))
     return [*((names[0], other) for other in names[1:]), *pairwise(names[1:])]
-
-
-@contextmanager
-def warnings_named(name: str) -> Iterator[None]:
-    """Our warnings in here say whose they are."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield
-    for warning in caught:
-        own = issubclass(warning.category, FLEWarning)
-        text = f"{name}: {warning.message}" if own else str(warning.message)
-        warnings.warn(text, warning.category, stacklevel=3)
 
 
 def ranking_weights(weights: npt.ArrayLike | None, data: Dataset) -> tuple[float, ...] | None:
@@ -423,10 +494,35 @@ def _alike(plans: Mapping[str, Plan]) -> Plan:
     return first
 
 
-def _folder(out: Out, name: str) -> str | os.PathLike[str] | None:
-    if isinstance(out, Mapping):
-        return out[name]
-    return None if out is None else Path(out) / name
+def _fitted(
+    plans: Mapping[str, Plan], known: Evaluation | None, settings: _Settings
+) -> dict[str, Evaluation]:
+    """The evaluations of plans of one log.
+
+    known: of another policy on it, if there is one already.
+    """
+    executor, anyway, progress, out, resume = settings
+    if not any(planned.is_one_fit for planned in plans.values()):
+        return carry_out(
+            plans, executor=executor, anyway=anyway, progress=progress, out=out, resume=resume
+        )
+    found: dict[str, Evaluation] = {}
+    for name, planned in plans.items():
+        shown = progress if len(plans) == 1 else Titled(name, progress)
+        if known is None:
+            to = run_folder(out, name)
+            found[name] = carried_out(planned, executor, anyway, shown, to, resume)
+        else:
+            # What one step earns does not depend on the policy: one fit serves all.
+            found[name] = planned.carry_out(
+                anyway=anyway,
+                progress=shown,
+                out=run_folder(out, name),
+                resume=resume,
+                known=known,
+            )
+        known = found[name]
+    return found
 
 
 def _paired_starts(starts: int, seed: int) -> np.ndarray:

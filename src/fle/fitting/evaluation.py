@@ -18,6 +18,7 @@ import numpy.typing as npt
 from jaxtyping import Array, Float
 
 from fle.data import Dataset
+from fle.data.passes import row_blocks
 from fle.data.readers.coding import label_codes
 from fle.data.readers.reading import unnamed
 from fle.errors import CoverageError, DataError, FLEError, SettingsError
@@ -116,7 +117,8 @@ class Evaluation(Tabular):
 
     def anyway(self) -> Self:
         """The same, with numbers whatever the verdict is."""
-        return dataclasses.replace(self, released=True)
+        # What gives them already has drawn them, perhaps.
+        return dataclasses.replace(self, released=True) if self.withheld is not None else self
 
     def _require_released(self) -> None:
         if self.withheld is not None:
@@ -526,6 +528,7 @@ class LoggedData:
     complete: (episodes,), whether an episode's return is whole: it ended, or reached the horizon.
         The others lack what came after they were cut off.
     missing: share of the discounted steps that they lack, on average over all episodes.
+    content: a hash of the rows, for a log that grows (`rows_hash`); "" where it is not known.
     observation_names, action_names: of the columns, where the data has any.
     action_labels: what the action codes are called, where the data says so.
     """
@@ -539,6 +542,7 @@ class LoggedData:
     action_names: tuple[str, ...] = ()
     action_labels: tuple[str, ...] = ()
     missing: float = 0.0
+    content: str = ""
 
     @property
     def comparable(self) -> np.ndarray | None:
@@ -583,7 +587,19 @@ class LoggedData:
             data.action_names,
             data.action_labels,
             missing,
+            rows_hash(data, len(data)),
         )
+
+
+def rows_hash(data: Dataset, number: int) -> str:
+    """SHA-256 of what the first rows show, however many follow and whatever they are called."""
+    digest = hashlib.sha256()
+    for values in (data.observations, data.actions, data.rewards, data.terminations):
+        kind = values.dtype.newbyteorder("<")
+        digest.update(f"{kind.str}{values.shape[1:]};".encode())
+        for block in row_blocks(number):
+            digest.update(np.ascontiguousarray(values[block], dtype=kind).data)
+    return digest.hexdigest()
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -246,8 +246,6 @@ class Loop:
         going_on: called after every stage; may raise to stop it.
         """
         state = self.first()
-        if not self.finite:
-            state = replace(state, fits=self.warm)
         while state.stage < len(self.stages):
             random = Randomness(self.seed, Purpose.FIT, state.stage)
             fitted, outcome = self._fitted(state, self.before(state), state.weight_decay, random)
@@ -259,7 +257,8 @@ class Loop:
         """The state before the first stage."""
         decay = self.recipe.weight_decay
         light = WEIGHT_DECAYS[0] if decay == HELD_OUT else float(decay)
-        return LoopState(0, (), None, light, (), (), ())
+        begun = () if self.finite else self.warm
+        return LoopState(0, begun, None, light, (), (), ())
 
     def advance(self, state: LoopState) -> LoopState:
         """The state after one more stage."""

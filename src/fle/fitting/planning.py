@@ -12,11 +12,12 @@ import numpy as np
 from fle.data import Dataset
 from fle.data.passes import require_memory
 from fle.errors import CoverageError, FLEError, FLEWarning, SettingsError
+from fle.executors import Executor
 from fle.fitting.behaviour import LoggingPolicy, logging_policy
 from fle.fitting.bellman import bellman_errors
 from fle.fitting.checkpoints import Resume
 from fle.fitting.compiled import keep_compiled
-from fle.fitting.encoding import Encoder
+from fle.fitting.encoding import Encoder, Fitted
 from fle.fitting.evaluation import Evaluation, LoggedData, Provenance, current_versions
 from fle.fitting.following import (
     Coupling,
@@ -24,6 +25,13 @@ from fle.fitting.following import (
     discrete_coupling,
     linked_rows,
     normal_coupling,
+)
+from fle.fitting.growth import (
+    Earlier,
+    Growth,
+    continued_encoder,
+    going_on_from,
+    inherited,
 )
 from fle.fitting.loop import Finished, Keeper, Loop, NothingKept
 from fle.fitting.occupancy import Occupancy, occupancy
@@ -33,11 +41,13 @@ from fle.fitting.problem import (
     Stage,
     checked_gamma,
     chosen_stages,
+    require_dataset,
     stages_of,
 )
 from fle.fitting.progress import (
     Cost,
     Progress,
+    Silent,
     default_progress,
     expected_cost,
     planned_memory,
@@ -92,6 +102,7 @@ class Plan(Tabular):
     interval: which intervals the evaluation gets; None where none were asked for, or can be.
     second_opinions: whether other estimators are asked too.
     calibration: whether held-out episodes of the logging policy are predicted.
+    warm: fits of an earlier run that training begins with. growth: what changed since then.
     notes, warnings: what was decided for the user, and what they should know.
     withheld: why no headline number can be given; None where it can.
     """
@@ -119,6 +130,8 @@ class Plan(Tabular):
     interval: Interval | None = None
     second_opinions: bool = True
     calibration: bool = False
+    warm: tuple[Fitted, ...] = ()
+    growth: Growth | None = None
 
     @property
     def withheld(self) -> str | None:
@@ -195,7 +208,7 @@ class Plan(Tabular):
         known: Evaluation | None,
         anyway: bool,
     ) -> Evaluation:
-        loop = self._loop()
+        loop = self.loop()
         progress = progress or default_progress()
         state = loop.run(keeper, progress)
         refits = None
@@ -235,9 +248,24 @@ class Plan(Tabular):
             evaluation = with_second_opinions(self, evaluation)
         if self.calibration:
             evaluation = with_calibration(self, evaluation)
-        return replace(evaluation, released=anyway)
+        evaluation = replace(evaluation, released=anyway)
+        if self.growth is None:
+            return evaluation
+        return replace(evaluation, notes=(*evaluation.notes, *self.growth.moved(evaluation)))
 
-    def _loop(self) -> Loop:
+    def without_interval(self) -> "Plan":
+        """The same with the same fits, and no intervals: what its replicates go on from."""
+        settings = {n: v for n, v in self.provenance.settings.items() if n != "interval"}
+        return replace(self, interval=None, provenance=replace(self.provenance, settings=settings))
+
+    def train(self, out: str | os.PathLike[str]) -> None:
+        """Train all stages, and nothing else: the run directory goes on from there."""
+        self.cost.require_memory()
+        with begin_run(out, self.provenance, self.model, "latest") as run:
+            self.loop().run(run.checkpoints, Silent())
+
+    def loop(self) -> Loop:
+        """The loop that carries it out."""
         return Loop(
             spec=self.model,
             recipe=self.recipe,
@@ -250,6 +278,7 @@ class Plan(Tabular):
             kept=self.problem.kept,
             finite=self.problem.horizon is not None,
             seed=self.provenance.seed,
+            warm=self.warm,
         )
 
     def as_plain(self) -> dict[str, Any]:
@@ -317,6 +346,7 @@ def plan(
     second_opinions: bool = True,
     calibration: bool = False,
     quick: bool = False,
+    earlier: Earlier = None,
 ) -> Plan:
     """Resolve everything about an evaluation without training: what would be done, and why.
 
@@ -339,39 +369,173 @@ def plan(
         second_opinions: whether other estimators are asked too; see `docs/baselines.md`.
         calibration: whether held-out episodes of the logging policy are predicted, by another fit.
         quick: a first look, marked as such: fewer stages and steps, no intervals, no opinions.
+        earlier: a run of a shorter log, or its directory, to go on from: its settings and fits.
 
     Example: `print(fle.plan(data, policy, gamma=0.99))`, then `.carry_out()`.
     """
-    gamma, asked = checked_gamma(gamma, horizon, stages), Recipe.of(recipe)
-    wanted = _wanted(interval, second_opinions, quick)
-    used, use, notes = _used_rows(data, rows, horizon)
-    question = Question(gamma, horizon, use, stages, bool(quick))
-    target = _asked(policy, data, used, action_draws, seed)
-    with doing("planning"):
-        decisions = _decisions(used, question, target, model, asked, notes)
-        settings = decisions.as_plain() | {"action_draws": as_plain(action_draws)}
-        settings |= _unusual(second_opinions, calibration, quick)
-        provenance = _provenance(data, target, seed, settings)
-        logged = LoggedData.of(data, gamma, horizon)
-        planned = _plan_of(decisions, target, logged, provenance, *wanted)
-    for remark in planned.warnings[len(data.warnings) :]:
-        warnings.warn(remark, FLEWarning, stacklevel=2)
-    return planned
+    planner = Planner.of(
+        data,
+        gamma=gamma,
+        horizon=horizon,
+        model=model,
+        rows=rows,
+        stages=stages,
+        recipe=recipe,
+        action_draws=action_draws,
+        seed=seed,
+        interval=interval,
+        second_opinions=second_opinions,
+        calibration=calibration,
+        quick=quick,
+        earlier=earlier,
+    )
+    return planner.plan(policy)
 
 
-def _decisions(
-    used: Dataset,
-    question: "Question",
-    target: TabulatedPolicy,
-    model: str | ModelSpec,
-    asked: Recipe,
-    notes: list[str],
-) -> "Decisions":
+class Shape(NamedTuple):
+    """What the programs of several policies have in common, so that they are compiled once.
+
+    stages: of every fit. actions: listed for every row; None leaves them as a policy gives them.
+    """
+
+    stages: int
+    actions: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class LogFacts:
+    """What is worked out once for all policies on one log: as it was given, and the rows used."""
+
+    log: Dataset
+    data: Dataset
+    gamma: float
+    horizon: int | None
+
+    @cached_property
+    def logging(self) -> LoggingPolicy:
+        """The policy that logged the data."""
+        return logging_policy(self.data)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the data."""
+        return self.log.fingerprint
+
+    @cached_property
+    def logged(self) -> LoggedData:
+        """What an evaluation keeps of the log."""
+        return LoggedData.of(self.log, self.gamma, self.horizon)
+
+
+@dataclass(frozen=True, eq=False)
+class Planner:
+    """Plans for any number of policies on one log; what no policy changes is worked out once.
+
+    log: as it was given. data: the rows that are used. earlier: what is gone on from.
+    shape: shared with other policies.
+
+    Example: `planner = Planner.of(data, gamma=0.99); plans = [planner.plan(p) for p in policies]`.
+    """
+
+    log: Dataset
+    data: Dataset
+    question: "Question"
+    model: str | ModelSpec
+    asked: Recipe
+    action_draws: int
+    seed: int
+    interval: Interval | None
+    second_opinions: bool
+    unusual: Mapping[str, bool]
+    notes: tuple[str, ...]
+    facts: LogFacts
+    earlier: Evaluation | None = None
+    shape: Shape | None = None
+
+    @classmethod
+    def of(
+        cls,
+        data: Dataset,
+        *,
+        gamma: float | None = None,
+        horizon: int | None = None,
+        model: str | ModelSpec = "auto",
+        rows: RowUse | None = None,
+        stages: int | None = None,
+        recipe: Recipe | Mapping[str, Any] | None = None,
+        action_draws: int = 16,
+        seed: int = 0,
+        interval: Interval | Mapping[str, Any] | float | None = None,
+        second_opinions: bool = True,
+        calibration: bool = False,
+        quick: bool = False,
+        earlier: Earlier = None,
+    ) -> "Planner":
+        """With the arguments of `plan`, all but the policy."""
+        run, gamma, horizon, model, asked = inherited(
+            earlier, gamma, horizon, model, Recipe.of(recipe)
+        )
+        gamma = checked_gamma(gamma, horizon, stages)
+        wanted, opinions = _wanted(interval, second_opinions, quick)
+        require_dataset(data)
+        used, use, notes = _used_rows(data, rows, horizon)
+        return cls(
+            log=data,
+            data=used,
+            question=Question(gamma, horizon, use, stages, bool(quick)),
+            model=model,
+            asked=asked,
+            action_draws=action_draws,
+            seed=seed,
+            interval=wanted,
+            second_opinions=opinions,
+            unusual=_unusual(second_opinions, calibration, quick),
+            notes=tuple(notes),
+            facts=LogFacts(data, used, gamma, horizon),
+            earlier=run,
+        )
+
+    def plan(self, policy: Policy) -> Plan:
+        """The plan of one policy, which is asked here."""
+        return self.planned(self.ask(policy))
+
+    def ask(self, policy: Policy) -> TabulatedPolicy:
+        """What a policy does at the rows that are used."""
+        return _asked(policy, self.log, self.data, self.action_draws, self.seed)
+
+    def planned(self, target: TabulatedPolicy) -> Plan:
+        """The plan of a policy that was asked."""
+        with doing("planning"):
+            decisions = _decisions(self, target)
+            settings = decisions.as_plain() | {"action_draws": as_plain(self.action_draws)}
+            settings |= self.unusual
+            prints = self.facts.fingerprint, target.fingerprint
+            provenance = Provenance(*prints, int(self.seed), settings, current_versions())
+            wanted = self.interval, self.second_opinions
+            planned = _plan_of(decisions, target, self.facts.logged, provenance, *wanted)
+            planned = going_on_from(self.earlier, planned) if self.earlier else planned
+        for remark in planned.warnings[len(self.log.warnings) :]:
+            warnings.warn(remark, FLEWarning, stacklevel=3)
+        return planned
+
+    def survey(self) -> "Planner":
+        """Of plans that are looked at and not carried out: without what training alone needs."""
+        return replace(self, asked=replace(self.asked, occupancy=False))
+
+    def sharing(self, stages: int) -> "Planner":
+        """Of plans with as many stages, and as many actions a row where they are few."""
+        actions = self.data.number_of_actions
+        listed = actions if actions is not None and actions <= MOST_COUPLED else None
+        return replace(self, shape=Shape(stages, listed))
+
+
+def _decisions(planner: Planner, target: TabulatedPolicy) -> "Decisions":
     """What is decided, if there is memory for it."""
+    used, notes = planner.data, list(planner.notes)
     needed = planned_memory(len(used), target.following.candidates)
     require_memory(needed, "The plan", len(used))
-    spec, why = _chosen_model(model, used, question)
-    return _decide(used, question, target, spec, asked, notes + why)
+    spec, why = _chosen_model(planner.model, used, planner.question)
+    return _decide(planner, target, spec, notes + why)
 
 
 def _unusual(second_opinions: bool, calibration: bool, quick: bool) -> dict[str, bool]:
@@ -379,13 +543,6 @@ def _unusual(second_opinions: bool, calibration: bool, quick: bool) -> dict[str,
     asked = {"quick": bool(quick), "calibration": bool(calibration)}
     found = {name: True for name, value in asked.items() if value}
     return found if second_opinions or quick else {**found, "second_opinions": False}
-
-
-def _provenance(
-    data: Dataset, target: TabulatedPolicy, seed: int, settings: dict[str, Any]
-) -> Provenance:
-    prints = data.fingerprint, target.fingerprint
-    return Provenance(*prints, int(seed), settings, current_versions())
 
 
 def evaluate(
@@ -408,24 +565,23 @@ def evaluate(
     progress: Progress | None = None,
     out: str | os.PathLike[str] | None = None,
     resume: Resume = "latest",
+    executor: Executor | None = None,
+    earlier: Earlier = None,
 ) -> Evaluation:
     """Estimate the distribution of the target policy's return from logged data.
 
-    The return is Z = sum_t gamma^t r_t, over `horizon` steps or until the episode terminates. It is
-    estimated by Fitted Likelihood Estimation (Wu, Uehara, Sun, ICML 2023): a sequence of
-    conditional maximum-likelihood fits of z = r + gamma y, y drawn from the previous fit at
-    (x', a' ~ policy).
+    The return is Z = sum_t gamma^t r_t, over `horizon` steps or until the episode terminates, and
+    the estimate a sequence of maximum-likelihood fits of z = r + gamma y, y drawn from the previous
+    fit at (x', a' ~ policy): Fitted Likelihood Estimation (Wu, Uehara, Sun, ICML 2023).
 
     Args:
-        data, policy, ..., quick: as of `fle.plan`, which this carries out.
-        anyway: give numbers although the data hardly covers the policy; else a `CoverageError`
-            is raised.
-        progress: told of every stage. Default: a bar on a terminal, nothing in a pipe.
-        out: a run directory, for `fle.load`. A run that was stopped, in whatever way, goes on there
-            when the same call is repeated, and its result is the same to the last bit; a finished
-            one is loaded.
+        data, policy, ..., quick, earlier: as of `fle.plan`, which this carries out.
+        anyway: give numbers although the data hardly covers the policy; else `CoverageError`.
+        progress: told of every stage; by default a bar on a terminal, nothing in a pipe.
+        out: a run directory, for `fle.load`. A run that was stopped in any way goes on there when
+            the call is repeated, with the same result to the last bit; a finished one is loaded.
         resume: "latest" goes on from the last checkpoint; "previous" from the one before, should
-            the last one, or the result, be damaged.
+            the last one, or the result, be damaged. executor: as of `fle.carry_out`.
 
     Example: `fle.evaluate(data, policy, gamma=0.99).returns.cvar(0.1)`.
     """
@@ -444,8 +600,11 @@ def evaluate(
         second_opinions=second_opinions,
         calibration=calibration,
         quick=quick,
+        earlier=earlier,
     )
-    return planned.carry_out(anyway=anyway, progress=progress, out=out, resume=resume)
+    from fle.fitting.jobs import carried_out
+
+    return carried_out(planned, executor, anyway, progress, out, resume)
 
 
 def with_second_opinions(planned: Plan, evaluation: Evaluation) -> Evaluation:
@@ -525,24 +684,25 @@ def _wanted(interval: Any, second_opinions: bool, quick: bool) -> tuple[Interval
 
 
 def _decide(
-    data: Dataset,
-    question: Question,
-    target: TabulatedPolicy,
-    spec: ModelSpec,
-    asked: Recipe,
-    notes: list[str],
+    planner: Planner, target: TabulatedPolicy, spec: ModelSpec, notes: list[str]
 ) -> Decisions:
+    data, question, asked, shape = planner.data, planner.question, planner.asked, planner.shape
     gamma, horizon, use, stages, quick = question
     encoder = Encoder.raw(data)
     if spec.standardised:
         encoder = Encoder.standardising(
             data, _reward_offset(data, question), codes=spec.reads_codes
         )
+    if planner.earlier is not None:
+        encoder = continued_encoder(planner.earlier, data, encoder)
     trace = _possible_trace(spec, asked, question, notes)
-    table, coupling, logging = _coupled(data, target, trace, notes)
+    table, coupling, logging = _coupled(planner, target, trace, notes)
     trail = Trail.of(data, table, encoder.rewards(data), gamma, trace, coupling)
     left = QUICK_LEFT if quick else NEGLIGIBLE
     number, why = chosen_stages(stages, horizon, data, gamma, trail, left)
+    if shape is not None and shape.stages != number:
+        why = (f"{shape.stages} stages, as the policy of the comparison that needs most",)
+        number = shape.stages
     problem = Problem(gamma, horizon, use, number)
     chosen = _usual_recipe(problem, data, spec)
     if quick:
@@ -586,10 +746,14 @@ def _possible_trace(spec: ModelSpec, asked: Recipe, question: Question, notes: l
 
 
 def _coupled(
-    data: Dataset, target: TabulatedPolicy, trace: float, notes: list[str]
+    planner: Planner, target: TabulatedPolicy, trace: float, notes: list[str]
 ) -> tuple[ActionTable, Coupling | None, LoggingPolicy | None]:
     """The policy's next actions, and their coupling with what was logged, if that can be told."""
+    data, shape = planner.data, planner.shape
     table, actions = target.following, data.number_of_actions
+    if shape is not None and shape.actions is not None and not table.lists_all(shape.actions):
+        shares = by_action(table.actions, table.probabilities, shape.actions)
+        table = ActionTable.of_probabilities(shares)
     told = data.propensities is not None or data.number_of_observations is not None
     possible = table.normal is not None if actions is None else actions <= MOST_COUPLED
     enough = (told and actions is not None) or len(data) >= ROWS_FOR_COUPLING
@@ -597,7 +761,7 @@ def _coupled(
         return table, None, None
     if not linked_rows(data).any():
         return table, None, None
-    logging = logging_policy(data)
+    logging = planner.facts.logging
     notes.append(logging.in_words())
     if not logging.reliable:
         notes.append(

@@ -177,10 +177,8 @@ def replicates(
         # The first compiles for all.
         if replicate != left[0]:
             compiled.wait()
-        weights = resampling.row_weights(counts[replicate], loop.weights)
-        seed = Randomness(loop.seed, Purpose.REFIT, replicate).generator.integers(2**31)
         try:
-            return replace(warm, weights=weights, seed=int(seed)).refit(going_on)
+            return refit(loop, warm, resampling, replicate, going_on)
         finally:
             compiled.set()
 
@@ -193,6 +191,23 @@ def replicates(
     finally:
         progress.finish()
     return Refits(interval.level, words, tuple(found[b] for b in range(number)), counts, None)
+
+
+def refit(
+    loop: Loop,
+    warm: Loop,
+    resampling: Resampling,
+    replicate: int,
+    going_on: Callable[[], None],
+) -> tuple[Fitted, ...]:
+    """The fits of one replicate, whoever asks for it.
+
+    loop: of the evaluation. warm: that of its replicates. going_on: as of `Loop.refit`.
+    """
+    counts = resampling.counts(loop.seed, replicate, loop.stages)
+    weights = resampling.row_weights(counts, loop.weights)
+    seed = Randomness(loop.seed, Purpose.REFIT, replicate).generator.integers(2**31)
+    return replace(warm, weights=weights, seed=int(seed)).refit(going_on)
 
 
 def _as_finished(

@@ -66,6 +66,7 @@ FORM: dict[str, Any] = {
         "action_names": list[str],
         "action_labels": list[str],
         "missing": float,
+        "content": str,
     },
     "coverage": Coverage | None,
     "second_opinions": SecondOpinions | None,
@@ -104,7 +105,7 @@ def read_result(directory: Path, model: ModelSpec | None) -> Evaluation:
     require_format(facts, str(path))
     if isinstance(facts.get("logged"), dict):
         # Runs that were written before.
-        facts["logged"] = {"action_labels": [], "missing": 0.0} | facts["logged"]
+        facts["logged"] = {"action_labels": [], "missing": 0.0, "content": ""} | facts["logged"]
     require_form(facts, FORM, str(path))
     arrays, header = _read_model(directory / MODEL)
     if not facts["run"] == header.get("run") == provenance.identity:

@@ -60,7 +60,7 @@ class RunDirectory:
     @property
     def finished(self) -> bool:
         """Whether the result is here, and was not asked to be made again."""
-        return self._resume == "latest" and _has_result(self._path)
+        return self._resume == "latest" and has_result(self._path)
 
     def result(self, model: ModelSpec) -> Evaluation:
         """The result of a finished run."""
@@ -77,7 +77,7 @@ class RunDirectory:
     def _saved_provenance(self) -> Provenance | None:
         """What the run was begun with; None if there is nothing yet that could go on."""
         path = self._path / RUN
-        begun = self.checkpoints.files() or _has_result(self._path)
+        begun = self.checkpoints.files() or has_result(self._path)
         if not begun or not path.exists():
             return None
         return Provenance.from_plain(read_json(path), str(path))
@@ -153,7 +153,7 @@ def check_run(
 
     rewritten: those that are about to be written anew, and need not be what they were.
     """
-    if not _has_result(path):
+    if not has_result(path):
         raise FLEError(_unfinished(path))
     listed = check_manifest(path, key=key, rewritten=rewritten)
     missing = [name for name in CORE if name not in listed]
@@ -187,8 +187,8 @@ def _seal(path: Path, key: Key | None) -> None:
     write_manifest(path, [*names, *kept], key)
 
 
-def _has_result(path: Path) -> bool:
-    """The manifest is written last: a run that has it is finished."""
+def has_result(path: Path) -> bool:
+    """Whether a run is finished: the manifest is written last."""
     return (path / MANIFEST).exists()
 
 

@@ -10,6 +10,7 @@ from fle.report.charts import DASHED, SOLID, cdf_line, probability_axis
 from fle.report.page import Frame, framed
 from fle.report.panels import LEVELS, START_LEVEL, Axis, Panel
 from fle.report.style import (
+    MOST_CURVES,
     PAGE,
     Chart,
     NumberStyle,
@@ -56,7 +57,7 @@ def write_comparison(
 def render_comparison(comparison: Comparison, by: Measure, title: str) -> str:
     """The whole page as text."""
     names = [name for name, _ in comparison.ranking(by)]
-    panels = _panels(comparison, names)
+    panels = _panels(comparison, names[:MOST_CURVES])
     view: dict[str, Any] = {
         "warnings": _warnings(comparison),
         "names": names,
@@ -75,13 +76,17 @@ def render_comparison(comparison: Comparison, by: Measure, title: str) -> str:
             for name, panel in panels.items()
             if panel.outside >= WORTH_SAYING
         ],
+        "curves": _curves(names),
+        "unfitted": _unfitted(comparison, names, by),
+        "looks": [f"{capital(text)}." for text in _looks(comparison)],
+        "look_heading": f"{_judged_by(comparison, by).heading} by the look",
         "estimated": _estimated(comparison, names),
         "settings": _settings(comparison),
         **_ranking(comparison, names, by),
     }
     charts = {}
     if names:
-        view["key"] = [(name, *_stroke(i)[::2]) for i, name in enumerate(names)]
+        view["key"] = [(name, *_stroke(i)[::2]) for i, name in enumerate(panels)]
         chart = _cdf_chart(comparison, panels)
         charts["cdf"] = specification(chart.properties(width="container"), PAGE)
     # What the script of every page expects; there are no sliders here.
@@ -111,6 +116,37 @@ def _ranking(comparison: Comparison, names: list[str], by: Measure) -> dict[str,
         "headings": [(one.heading, sorting if one == by else None) for one in shown],
         "ranking": rows,
     }
+
+
+def _curves(names: list[str]) -> str:
+    """Which policies the chart shows, where it does not show all."""
+    if len(names) <= MOST_CURVES:
+        return ""
+    return f"The first {MOST_CURVES} of {len(names):,}; the table above has all."
+
+
+def _looks(comparison: Comparison) -> list[str]:
+    """What the looks decided, in sentences."""
+    return [] if comparison.contest is None else comparison.contest.in_words()
+
+
+def _judged_by(comparison: Comparison, by: Measure) -> Measure:
+    """What the looks judged, which need not be what the page is ranked by."""
+    return by if comparison.contest is None else comparison.contest.by
+
+
+def _unfitted(
+    comparison: Comparison, names: list[str], by: Measure
+) -> list[tuple[int, str, str, list[str]]]:
+    """Place, name, outcome and figures of those without a full fit, by their last look."""
+    style, judged = _style(comparison, names) if names else None, _judged_by(comparison, by)
+    rows = []
+    for place, (name, found) in enumerate(comparison.unfitted.items(), len(names) + 1):
+        numbers = (found.value, found.lead, found.margin)
+        plain = style is None or judged.probability
+        value, lead, margin = (f"{v:.4g}" if plain or not style else style.text(v) for v in numbers)
+        rows.append((place, name, found.outcome, [value, found.rival, lead, margin]))
+    return rows
 
 
 def _pairs(comparison: Comparison, names: list[str]) -> list[tuple[str, str, list[str]]]:
@@ -181,8 +217,8 @@ def _warnings(comparison: Comparison) -> list[str]:
 
 
 def _subtitle(comparison: Comparison) -> str:
-    number = len(comparison.evaluations) + len(comparison.refused)
-    count = f"{number} policies" if number > 1 else "One policy"
+    number = len(comparison.evaluations) + len(comparison.unfitted) + len(comparison.refused)
+    count = f"{number:,} policies" if number > 1 else "One policy"
     look = "A first look at " if comparison.quick else ""
     return f"{look}{count} on the same logged data: {comparison.problem.in_words()}"
 

@@ -21,6 +21,7 @@ from fle.report.panels import LEVELS, Axis, Panel
 from fle.report.style import (
     HEIGHT,
     IMAGE,
+    MOST_CURVES,
     Chart,
     NumberStyle,
     altair_or_error,
@@ -92,9 +93,10 @@ def _calibration(found: Calibration | None) -> Chart:
 
 
 def plot_comparison(comparison: Comparison) -> Chart:
-    """The distribution functions of all policies that were evaluated."""
+    """The distribution functions of the policies that were evaluated: of many, the best by mean."""
     alt = altair_or_error()
-    laws = comparison.returns
+    best = [name for name, _ in comparison.ranking()][:MOST_CURVES]
+    laws = {name: law for name, law in comparison.returns.items() if name in best}
     if not laws:
         raise SettingsError("plot: expected at least one evaluated policy, got none")
     first, *others = laws.values()

@@ -19,6 +19,8 @@ Rows = list[dict[str, Any]]
 
 HEIGHT = 220
 LABEL_LIMIT = 180
+# More curves than this in one chart cannot be told apart; tables have all policies.
+MOST_CURVES = 10
 
 
 @dataclass(frozen=True)

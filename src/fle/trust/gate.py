@@ -11,7 +11,7 @@ import numpy.typing as npt
 from fle.data import Dataset
 from fle.errors import SettingsError, nearest
 from fle.fitting import Evaluation, Plan, plan
-from fle.fitting.comparison import warnings_named
+from fle.fitting.contest import warnings_named
 from fle.fitting.problem import RowUse
 from fle.models.specs import ModelSpec
 from fle.policies import Policy, load_policy

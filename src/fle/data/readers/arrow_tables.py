@@ -3,8 +3,10 @@
 Errors name the file, the column and the row. pandas and polars are not imported here.
 """
 
+import gzip
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,14 @@ from fle.data.readers.columns import (
     cell,
     require_distinct,
 )
-from fle.data.readers.formats import optional_package, reading
+from fle.data.readers.formats import (
+    COMMA_NUMBER,
+    DOTTED,
+    dialect_note,
+    optional_package,
+    reading,
+    separator,
+)
 from fle.data.validation import numeric_array
 from fle.errors import DataError
 
@@ -72,7 +81,8 @@ def csv_source(paths: Sequence[Path]) -> Source:
     """The columns of all shards; whole numbers in one and fractions in another are one column."""
     if find_spec("pyarrow") is None:
         return plain_csv_source(paths)
-    tables = [(str(path), _read_csv(path)) for path in paths]
+    opened = [_read_csv(path) for path in paths]
+    tables = [(str(path), table) for path, (table, _) in zip(paths, opened, strict=True)]
     first_path, first = tables[0]
     for path, table in tables[1:]:
         if set(table.column_names) != set(first.column_names):
@@ -81,10 +91,11 @@ def csv_source(paths: Sequence[Path]) -> Source:
                 f"{first_path} and {path} have different schemas: only one of them has"
                 f" {', '.join(map(repr, odd))}; expected the same columns in all files"
             )
-    return _tables_source(tables)
+    return replace(_tables_source(tables), notes=opened[0][1])
 
 
-def _read_csv(path: Path) -> Any:
+def _read_csv(path: Path) -> tuple[Any, tuple[str, ...]]:
+    """The table, and a note if it is written in a way of its own."""
     csv = optional_package("pyarrow.csv", "reading CSV")
     with reading(path, "CSV"):
         if path.stat().st_size == 0:
@@ -97,12 +108,42 @@ def _read_csv(path: Path) -> Any:
         require_memory(text * (1 + NUMBER / SHORTEST), str(path), text // width)
         block = min(max(path.stat().st_size + 1, 2**20), LARGEST_BLOCK)
         # An empty cell of a column of text is no value either.
-        convert = csv.ConvertOptions(strings_can_be_null=True)
+        dates = [csv.ISO8601, *DOTTED]
+        convert = csv.ConvertOptions(strings_can_be_null=True, timestamp_parsers=dates)
+        blocks = csv.ReadOptions(block_size=block)
+        mark = separator(_unpacked_head(path))
+        parse = csv.ParseOptions(delimiter=mark)
         table = csv.read_csv(
-            path, read_options=csv.ReadOptions(block_size=block), convert_options=convert
+            path, read_options=blocks, convert_options=convert, parse_options=parse
         )
+        commas = mark != "," and _has_comma_decimals(table)
+        if commas:
+            convert.decimal_point = ","
+            table = csv.read_csv(
+                path, read_options=blocks, convert_options=convert, parse_options=parse
+            )
         require_distinct(str(path), table.column_names)
-    return table
+    return table, dialect_note(path, mark, comma_decimals=commas)
+
+
+def _unpacked_head(path: Path) -> str:
+    """The first lines, as text."""
+    opened: Any = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rb") as file:
+        head: bytes = file.read(2**16)
+    return head.decode("utf-8-sig", errors="replace")
+
+
+def _has_comma_decimals(table: Any) -> bool:
+    """Whether some column is numbers with decimal commas throughout."""
+    pa = optional_package("pyarrow", "reading CSV")
+    compute = optional_package("pyarrow.compute", "reading CSV")
+    for column in table.columns:
+        if pa.types.is_string(column.type) and column.null_count < len(column):
+            numbers = compute.all(compute.match_substring_regex(column, COMMA_NUMBER)).as_py()
+            if numbers and compute.any(compute.match_substring(column, ",")).as_py():
+                return True
+    return False
 
 
 def arrow_source(paths: Sequence[Path]) -> Source:

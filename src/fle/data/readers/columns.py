@@ -83,6 +83,7 @@ class Source:
     """Something with named columns, of which only the needed ones are loaded.
 
     size: how large they will be; None for what is in memory already.
+    notes: how it was opened, as far as a user should know.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Source:
     load: Callable[[Sequence[str]], Columns]
     initial_observations: Any | None = None
     size: Callable[[Sequence[str]], "Size"] | None = None
+    notes: tuple[str, ...] = ()
 
 
 class Size(NamedTuple):

@@ -1,5 +1,6 @@
-"""Files of other people: which ones a name stands for, what reads them, and what damage becomes."""
+"""Files of other people: which a name stands for, how they are written, what damage becomes."""
 
+import csv
 import difflib
 import glob
 import importlib
@@ -11,6 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
+
+from fle.data.passes import Array
 from fle.errors import DataError, FLEError, install
 
 SUFFIXES = {
@@ -18,14 +22,30 @@ SUFFIXES = {
     ".pq": "parquet",
     ".csv": "csv",
     ".csv.gz": "csv",
+    ".tsv": "csv",
     ".npz": "npz",
     ".h5": "hdf5",
     ".hdf5": "hdf5",
     ".arrow": "arrow",
     ".feather": "arrow",
 }
+# What pandas reads, and by what.
+BY_PANDAS = {
+    ".xlsx": "read_excel",
+    ".xls": "read_excel",
+    ".ods": "read_excel",
+    ".json": "read_json",
+    ".sas7bdat": "read_sas",
+    ".dta": "read_stata",
+    ".sav": "read_spss",
+}
 MAGIC = {b"PAR1": "parquet", b"\x89HDF": "hdf5", b"PK\x03\x04": "npz", b"ARRO": "arrow"}
 SHARDED = ("parquet", "csv", "arrow")
+SEPARATORS = (",", ";", "\t", "|")
+# How pyarrow is told of dates such as 31.12.2024, which are read the same way everywhere.
+DOTTED = ("%d.%m.%Y", "%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S")
+COMMA_NUMBER = r"^[-+]?[0-9]+(,[0-9]+)?([eE][-+]?[0-9]+)?$"
+_DOTTED_DATE = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(?: (\d{2}:\d{2}(?::\d{2})?))?")
 MINARI_ID = re.compile(r"[\w.-]+(/[\w.-]+)*-v\d+")
 
 
@@ -133,6 +153,11 @@ def _kind(path: Path) -> str:
     """By the name, or else by the first bytes."""
     if _suffix(path) in SUFFIXES:
         return SUFFIXES[_suffix(path)]
+    if _suffix(path) in BY_PANDAS:
+        raise DataError(
+            f"{path}: fle reads no {_suffix(path)} files; save it as CSV or Parquet, or give the"
+            f" frame: fle.read(pandas.{BY_PANDAS[_suffix(path)]}({path.name!r}), ...)"
+        )
     with reading(path, "a file"), path.open("rb") as file:
         head = file.read(4)
     if head in MAGIC:
@@ -171,3 +196,48 @@ def _minari(name: str) -> Files:
     close = difflib.get_close_matches(name, present, n=3)
     hint = f"nearest: {', '.join(close)}" if close else f"run: minari download {name}"
     raise DataError(f"{name}: no such file, and no such Minari data set in {root}; {hint}")
+
+
+def separator(head: str) -> str:
+    """What separates the columns: it splits the header most often, and the next line as often."""
+    lines = head.splitlines()[:2]
+    cells = {
+        mark: [len(next(csv.reader([line], delimiter=mark))) for line in lines if line]
+        for mark in SEPARATORS
+    }
+    fitting = [mark for mark, counts in cells.items() if len(set(counts)) == 1]
+    best = max(fitting, key=lambda mark: cells[mark][0], default=SEPARATORS[0])
+    return best if cells[best] and cells[best][0] > 1 else SEPARATORS[0]
+
+
+def dialect_note(path: Path, mark: str, *, comma_decimals: bool) -> tuple[str, ...]:
+    """What a reader should know of a file that is not as most are."""
+    if mark == ",":
+        return ()
+    decimals = ", and a comma is taken for the decimal point" if comma_decimals else ""
+    return (f"{path.name}: its columns are separated by {mark!r}{decimals}",)
+
+
+def has_comma_decimals(cells: Array) -> bool:
+    """Whether all are numbers, some of them with a decimal comma."""
+    texts = np.unique(cells).tolist()
+    whole = all(re.match(COMMA_NUMBER, text) for text in texts)
+    return whole and any("," in text for text in texts)
+
+
+def with_points(cells: Array) -> Array:
+    """Decimal commas as points."""
+    return np.char.replace(cells, ",", ".")
+
+
+def iso_dates(cells: Sequence[str]) -> Array | None:
+    """Dates such as 31.12.2024 08:15 as ISO 8601 has them; None if some are no such dates."""
+    found = [match for match in map(_DOTTED_DATE.fullmatch, cells) if match]
+    if not found or len(found) < len(cells):
+        return None
+    return np.array([_iso_date(*match.groups()) for match in found])
+
+
+def _iso_date(day: str, month: str, year: str, clock: str | None) -> str:
+    date = f"{year}-{int(month):02}-{int(day):02}"
+    return date if clock is None else f"{date}T{clock}"

@@ -37,7 +37,7 @@ from fle.data.readers.minari import (
     holds_episodes,
 )
 from fle.data.readers.names import Names, Roles, find_roles, reward_names
-from fle.data.readers.ordering import refuse_other_order, row_order
+from fle.data.readers.ordering import joined_ends, refuse_other_order, row_order, with_every_row
 from fle.data.schema import COLUMN_OF, WORDS
 from fle.data.validation import (
     episode_array,
@@ -66,8 +66,8 @@ def read(
     reward: Names | None = None,
     episode: str | None = None,
     step: str | None = None,
-    terminated: str | None = None,
-    truncated: str | None = None,
+    terminated: Names | bool | None = None,
+    truncated: Names | None = None,
     next_observation: Names | None = None,
     weight: str | None = None,
     propensity: Names | None = None,
@@ -91,9 +91,11 @@ def read(
             observations by name. Several rewards make a vector return. An integer column alone is a
             discrete observation or action. Text is coded: an observation as a feature for each
             category, `ward=A`; actions as codes with labels (`Dataset.action_labels`).
-        episode, step, terminated, truncated: one column each. `step` only puts the rows of an
-            episode in order: dates, or numbers that increase; where it counts rows, a gap is
-            refused. If the problem depends on time, use `with_steps()` of the result.
+        episode, step: one column each. `step` only puts the rows of an episode in order: dates, or
+            numbers that increase; where it counts rows, a gap is refused. If the problem depends on
+            time, use `with_steps()` of the result.
+        terminated, truncated: columns, any of which ends an episode; `terminated=True` where every
+            row is an episode of its own.
         weight, propensity: row weights, looked for only if named; the logged action's probability
             under the policy that logged it, or density, or one column per action.
         probability: a target policy's probabilities, a column per action (`probability.*`); or a
@@ -196,12 +198,15 @@ def _read_table(
     source: Source, mapped: Mapping[str, Any], wishes: Wishes, faults: Faults
 ) -> Dataset:
     """Load, check and complete the columns; errors name the file."""
+    source, mapped = with_every_row(source, mapped)
     roles = find_roles(source.name, source.names, mapped, mapped["probability"], faults)
     faults.require_none()
     if source.size is not None:
         rows, size = source.size(roles.all())
         require_memory(READING * size, source.name, rows)
     columns = source.load(roles.all())
+    with faults.caught():
+        columns, roles = joined_ends(columns, roles)
     code = coded(columns, roles, wishes, faults)
     with faults.caught():
         refuse_other_order(source, code.columns, code.roles)
@@ -259,7 +264,7 @@ def _given(source: Source, code: Coded, wishes: Wishes, faults: Faults) -> Given
         recorded=recorded,
         unusable=code.unusable,
         warnings=warnings,
-        notes=(*code.notes, *_initial_notes(source, roles)),
+        notes=(*source.notes, *code.notes, *_initial_notes(source, roles)),
         # Several columns were copied into a matrix; one may be the caller's own array.
         owned=len(roles.columns["observation"]) > 1 and "observations" in found,
         faults=faults,

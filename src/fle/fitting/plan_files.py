@@ -1,0 +1,213 @@
+"""A plan as files: plain values in JSON, and arrays named by their hash, which plans share."""
+
+import dataclasses
+import hashlib
+import importlib
+import math
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fle.errors import FLEError, SettingsError
+from fle.files import (
+    make_directory,
+    parsed_json,
+    plain_json,
+    require_plain_file,
+    write_atomically,
+    written_whole,
+)
+from fle.fitting.checkpoints import DamagedFileError, stacked, unstacked
+from fle.fitting.loop import blank_fit
+from fle.fitting.planning import Plan
+from fle.models.specs import ModelSpec, spec_from_plain
+
+ARRAYS, PLANS = "arrays", "plans"
+# Rows that are hashed together; arrays that a process has at hand; and smaller arrays are read
+# at once.
+BLOCK_BYTES, MOST_AT_HAND, SMALL = 2**24, 256, 2**16
+Plain = Any
+
+
+class PlanWriter:
+    """Writes plans to a folder, and each array once, however many plans have it."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        # With the arrays themselves, so that no other takes the place of one in memory.
+        self._known: dict[int, tuple[np.ndarray, str]] = {}
+
+    def write(self, plan: Plan) -> str:
+        """The hash that the plan is found by."""
+        for name in (ARRAYS, PLANS):
+            make_directory(self._folder / name)
+        # Networks that estimated the logging policy have said all that is asked of them.
+        logging = plan.logging and dataclasses.replace(plan.logging, model=None)
+        fields = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)}
+        fields |= {"logging": logging, "warm": stacked(plan.warm) if plan.warm else {}}
+        content = plain_json(self._plain(fields)).encode()
+        name = hashlib.sha256(content).hexdigest()
+        path = self._folder / PLANS / f"{name}.json"
+        if not path.exists():
+            write_atomically(path, content)
+        return name
+
+    def _plain(self, value: Any) -> Plain:
+        if value is None or isinstance(value, bool | str) or type(value) is int:
+            return value
+        if isinstance(value, np.ndarray):
+            # Rows that are all the same are stored once in memory, and so they are here.
+            repeated = value.ndim > 0 and len(value) > 1 and value.strides[0] == 0
+            kept = value[:1] if repeated else value
+            return {"array": self._written(kept), "rows": len(value) if repeated else None}
+        if isinstance(value, float | np.generic):
+            return _plain_number(value)
+        if isinstance(value, ModelSpec):
+            return {"model": value.as_plain()}
+        if isinstance(value, dict):
+            return {"dict": [[key, self._plain(item)] for key, item in value.items()]}
+        named = _fields_of(type(value))
+        if named is not None:
+            fields = {name: self._plain(getattr(value, name)) for name in named}
+            return {"class": _name_of(type(value)), "fields": fields}
+        if isinstance(value, tuple | list):
+            return {type(value).__name__: [self._plain(item) for item in value]}
+        raise SettingsError(
+            f"A {type(value).__name__} cannot be written to a file, and so this plan cannot be "
+            "carried out elsewhere; leave out the executor."
+        )
+
+    def _written(self, array: np.ndarray) -> str:
+        known = self._known.get(id(array))
+        if known is not None:
+            return known[1]
+        name = _hash_of(array)
+        path = self._folder / ARRAYS / f"{name}.npy"
+        if not path.exists():
+            with written_whole(path, array.nbytes) as file:
+                np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
+        self._known[id(array)] = array, name
+        return name
+
+
+def read_plan(folder: Path, name: str) -> Plan:
+    """The plan of a hash; its large arrays are mapped into memory, not read."""
+    path = folder / PLANS / f"{name}.json"
+    require_plain_file(path)
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != name:
+        raise DamagedFileError(f"{path} is damaged: its hash is another. Repeat the call.")
+    try:
+        fields = _value(parsed_json(content.decode()), folder)
+        warm = fields.pop("warm")
+        plan = Plan(**fields)
+        if not warm:
+            return plan
+        blank = blank_fit(plan.model, plan.recipe, plan.encoder.sizes, plan.provenance.seed)
+        number = len(next(iter(warm.values())))
+        return dataclasses.replace(plan, warm=unstacked(blank, warm, number, str(path)))
+    except FLEError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DamagedFileError(
+            f"{path} was written by another version of fle ({error}). Repeat the call."
+        ) from error
+
+
+def _value(plain: Plain, folder: Path) -> Any:
+    if not isinstance(plain, dict):
+        return plain
+    if "array" in plain:
+        array = _array(folder, plain["array"])
+        rows = plain["rows"]
+        return array if rows is None else np.broadcast_to(array, (rows, *array.shape[1:]))
+    if "number" in plain:
+        return _number(plain)
+    if "model" in plain:
+        return spec_from_plain(plain["model"], None, "The plan")
+    if "dict" in plain:
+        return {key: _value(item, folder) for key, item in plain["dict"]}
+    if "class" in plain:
+        values = {name: _value(item, folder) for name, item in plain["fields"].items()}
+        return _object(plain["class"], values)
+    kind = tuple if "tuple" in plain else list
+    return kind(_value(item, folder) for item in plain[kind.__name__])
+
+
+def _plain_number(value: Any) -> Plain:
+    """JSON has neither the kinds of numbers that NumPy has, nor those that are not finite."""
+    kind = value.dtype.str if isinstance(value, np.generic) else None
+    item = value.item() if isinstance(value, np.generic) else value
+    if kind is None and math.isfinite(item):
+        return item
+    return {"number": repr(item) if isinstance(item, float) else item, "kind": kind}
+
+
+def _number(plain: Plain) -> Any:
+    value, kind = plain["number"], plain["kind"]
+    if kind is None:
+        return float(value)
+    return np.dtype(kind).type(value)
+
+
+def _fields_of(kind: type) -> tuple[str, ...] | None:
+    """Of a dataclass or a named tuple of ours."""
+    if kind.__module__.partition(".")[0] != "fle":
+        return None
+    if dataclasses.is_dataclass(kind):
+        return tuple(field.name for field in dataclasses.fields(kind))
+    return getattr(kind, "_fields", None)
+
+
+def _name_of(kind: type) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _object(name: str, values: dict[str, Any]) -> Any:
+    """A value of ours, as it was: what its constructor checks and changes was done before."""
+    module, _, kind_name = name.partition(":")
+    if module.partition(".")[0] != "fle" or not kind_name.isidentifier():
+        raise ValueError(f"{name} is no class of fle")
+    kind = getattr(importlib.import_module(module), kind_name)
+    if not isinstance(kind, type) or set(_fields_of(kind) or ()) != set(values):
+        raise ValueError(f"{name} has other fields")
+    if issubclass(kind, tuple):
+        return kind(**values)
+    made = object.__new__(kind)
+    for field, value in values.items():
+        object.__setattr__(made, field, value)
+    return made
+
+
+def _hash_of(array: np.ndarray) -> str:
+    """Of kind, shape, order and content."""
+    flipped = array.T if array.flags.f_contiguous and not array.flags.c_contiguous else array
+    digest = hashlib.sha256(f"{array.dtype.str}{array.shape}{flipped is array}".encode())
+    if flipped.ndim == 0:
+        digest.update(flipped.tobytes())
+        return digest.hexdigest()
+    rows = max(1, BLOCK_BYTES // max(1, flipped[:1].nbytes))
+    for start in range(0, len(flipped), rows):
+        digest.update(np.ascontiguousarray(flipped[start : start + rows]).data)
+    return digest.hexdigest()
+
+
+def _array(folder: Path, name: str) -> np.ndarray:
+    if not isinstance(name, str) or not name.isalnum():
+        raise ValueError(f"{name!r} is no hash")
+    return _loaded(folder / ARRAYS / f"{name}.npy", name)
+
+
+@lru_cache(MOST_AT_HAND)
+def _loaded(path: Path, name: str) -> np.ndarray:
+    """One object for one array, as in the plan that was written."""
+    require_plain_file(path)
+    large = path.stat().st_size > SMALL
+    array = np.load(path, mmap_mode="r" if large else None, allow_pickle=False)
+    array = np.asarray(array)
+    if _hash_of(array) != name:
+        raise DamagedFileError(f"{path} is damaged: its hash is another. Repeat the call.")
+    array.setflags(write=False)
+    return array
