@@ -224,6 +224,7 @@ SCENES = {
     "docs/baselines.md": (data_and_policy,),
     "docs/objectives.md": (data_and_policy,),
     "docs/own_features.md": (data_and_policy,),
+    "docs/large_logs.md": (data_and_policy,),
     "docs/for_recommenders.md": (messy_logs,),
     "docs/for_robotics.md": (messy_logs,),
     "docs/gate.md": (data_and_policy,),
