@@ -50,6 +50,7 @@ HANDED_ON = {
     ("fitting/evaluation.py", "report"),
     ("fitting/evaluation.py", "trust"),
     ("returns/distribution.py", "report"),
+    ("fitting/contest.py", "baselines"),
     ("fitting/planning.py", "baselines"),
     ("fitting/planning.py", "trust"),
 }
