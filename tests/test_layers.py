@@ -18,7 +18,7 @@ ALLOWED = {
     "files": {"errors"},
     "manifests": {"errors", "files"},
     "recipe": {"errors"},
-    "data": {"errors", "files", "notebook"},
+    "data": {"errors", "files", "manifests", "notebook"},
     "policies": {"errors", "files", "manifests", "data"},
     "models": {"errors", "recipe"},
     "returns": {"errors", "notebook"},
