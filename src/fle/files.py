@@ -70,7 +70,10 @@ def fetched(url: str) -> Iterator[Path]:
             fs.copy_files(path, folder, source_filesystem=system)
         except (ArrowException, OSError, ValueError) as error:
             reason = " ".join(str(error).split())[:200]
-            raise FLEError(f"{url}: cannot be read ({reason}); check the address") from error
+            raise FLEError(
+                f"{url}: cannot be read ({reason}); check the address, which"
+                " must be of a system that Arrow knows, such as s3://, gs:// or file://"
+            ) from error
         yield Path(folder)
 
 

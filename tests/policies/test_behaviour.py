@@ -175,15 +175,14 @@ def test_probability_columns_belong_to_the_rows_own_observation():
     # Row i has probability i / 10 of action 1 at its own observation.
     share = np.arange(6) / 10
     columns = ProbabilityColumns(np.stack([1 - share, share, 0 * share], axis=1))
-    with pytest.warns(FLEWarning, match="unsorted"):
-        data = two_episodes(
-            observations=[5, 4, 3, 2, 1, 0],
-            next_observations=[6, 5, 4, 9, 2, 1],
-            episodes=[1, 1, 1, 0, 0, 0],
-            steps=[2, 1, 0, 2, 1, 0],
-            terminations=[0, 0, 0, 1, 0, 0],
-            truncations=[1, 0, 0, 0, 0, 0],
-        )
+    data = two_episodes(
+        observations=[5, 4, 3, 2, 1, 0],
+        next_observations=[6, 5, 4, 9, 2, 1],
+        episodes=[1, 1, 1, 0, 0, 0],
+        steps=[2, 1, 0, 2, 1, 0],
+        terminations=[0, 0, 0, 1, 0, 0],
+        truncations=[1, 0, 0, 0, 0, 0],
+    )
     settled = settle(columns, data)
     assert isinstance(settled.policy, RowProbabilities)
     following, initial = tables(settled, data)

@@ -88,3 +88,29 @@ def test_observations_of_another_size_are_refused(tmp_path):
     policy = from_safetensors(agent(tmp_path / "a"), kind="logits", layers="actor.")
     with pytest.raises(fle.FLEError, match="expected observations of 2 numbers, got 3"):
         policy.function(np.zeros((1, 3)))
+
+
+def test_a_layer_may_be_called_by_its_whole_name(tmp_path):
+    """As the last one of Stable-Baselines3, `action_net`, which has no number."""
+    weights = {"net.0.weight": np.eye(2), "action_net.weight": np.array([[1.0, 0.0], [0.0, -1.0]])}
+    save_file(weights, tmp_path / "a.safetensors")
+    policy = from_safetensors(
+        tmp_path / "a.safetensors", kind="action", layers=("net.", "action_net.")
+    )
+    np.testing.assert_allclose(
+        policy.function(np.array([[0.5, 1.0]])), np.tanh([[0.5, 1.0]]) * [1, -1]
+    )
+
+
+def test_files_that_are_no_policies_say_what_to_do(tmp_path):
+    save_file({"net.0.weight": np.eye(2)}, tmp_path / "a.safetensors")
+    with pytest.raises(fle.FLEError, match="from_safetensors"):
+        fle.load_policy(tmp_path / "a.safetensors")
+    for name, head in {
+        "m.zip": b"PK\x03\x04",
+        "m.d3": b"\x80\x04",
+        "m.onnx": b"PK\x03\x04",
+    }.items():
+        (tmp_path / name).write_bytes(head + bytes(20))
+        with pytest.raises(fle.FLEError, match=r"pickles.*expected ONNX.*from_stable_baselines3"):
+            fle.load_policy(tmp_path / name)

@@ -9,7 +9,7 @@ from fle import models
 from fle.cli.front import UsageError
 from fle.cli.messages import one_line
 from fle.cli.options import NONE
-from fle.data import Dataset, read
+from fle.data import Dataset, prepare, read
 from fle.data.readers.coding import Wishes
 from fle.data.readers.inspection import Inspection, inspect
 from fle.errors import PolicyError, SettingsError, nearest
@@ -49,6 +49,18 @@ def _source(options: argparse.Namespace) -> str | list[str]:
     return data[0] if len(data) == 1 else data
 
 
+def prepare_data(options: argparse.Namespace) -> Dataset:
+    """The log that the last of the paths holds after this, prepared from the others."""
+    *source, out = options.data
+    if not source:
+        raise UsageError("SOURCE OUT: expected files and then a folder, got one path")
+    wishes = ("number_of_actions", "action_labels", "elapsed")
+    mapped = _mapped(argparse.Namespace(**{**vars(options), "data": source}), [])
+    given = {name: getattr(options, name) or None for name in wishes}
+    with doing(f"preparing {one_line(', '.join(source))}"):
+        return prepare(source[0] if len(source) == 1 else source, out, **mapped, **given)
+
+
 def _mapped(options: argparse.Namespace, policies: Sequence[str]) -> dict[str, Any]:
     """The columns of each part; None leaves one to the reader."""
     return {
@@ -57,8 +69,8 @@ def _mapped(options: argparse.Namespace, policies: Sequence[str]) -> dict[str, A
         "reward": _names(options.reward),
         "episode": options.episode,
         "step": options.step,
-        "terminated": options.terminated,
-        "truncated": options.truncated,
+        "terminated": _ends(options.terminated),
+        "truncated": _names(options.truncated),
         "next_observation": _names(options.next_observation),
         "weight": options.weight,
         "propensity": _names(options.propensity),
@@ -205,6 +217,11 @@ def _names(given: list[str]) -> str | list[str] | None:
     if not given:
         return None
     return given[0] if len(given) == 1 else given
+
+
+def _ends(given: list[str]) -> str | list[str] | bool | None:
+    """Columns, or that every row ends its episode."""
+    return True if [name.lower() for name in given] == ["true"] else _names(given)
 
 
 def _probability(options: argparse.Namespace, policies: Sequence[str]) -> Any:

@@ -18,7 +18,7 @@ from fle.fitting.contest import Contest, Refusal, Unfitted
 from fle.fitting.evaluation import Evaluation
 from fle.fitting.jobs import Out, carried_out, carry_out, run_folder
 from fle.fitting.planning import Plan, Planner
-from fle.fitting.problem import Problem, RowUse, sum_of_discounts
+from fle.fitting.problem import Problem, RowUse, require_dataset, sum_of_discounts
 from fle.fitting.progress import Progress, Titled, default_progress
 from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness, draw_block, in_data_units
 from fle.models.specs import ModelSpec
@@ -381,6 +381,8 @@ def compare(
     Example: `fle.compare(data, {"old": old, "new": new}, gamma=0.99).ranking("cvar:0.1")`.
     """
     given = locals()
+    _require_named(policies)
+    require_dataset(data)
     summed, shown = ranking_weights(weights, data), progress or default_progress()
     contest = Contest.of(
         Planner.of(data, **{name: given[name] for name in PLANNED}),
@@ -393,6 +395,14 @@ def compare(
     )
     carried: dict[str, Any] = {"out": out, "resume": resume, "executor": executor}
     return Comparison.of_contest(contest, weights=weights, anyway=anyway, progress=shown, **carried)
+
+
+def _require_named(policies: Any) -> None:
+    if not isinstance(policies, Mapping):
+        raise SettingsError(
+            'policies: expected a mapping from names to policies, such as {"new": new, "old": old},'
+            f" got {type(policies).__name__}"
+        )
 
 
 class _Settings(NamedTuple):

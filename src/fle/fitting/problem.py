@@ -1,8 +1,9 @@
 """Which return is meant, and which rows and discount each stage of the Bellman loop has."""
 
 import math
+import numbers
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -59,8 +60,20 @@ def sum_of_discounts(gamma: float, left: int | None) -> float:
     return float(left) if gamma == 1 else (1 - gamma**left) / (1 - gamma)
 
 
+def require_dataset(data: Any) -> None:
+    """An error for a frame or a path, which `fle.read` makes a data set of."""
+    if not isinstance(data, Dataset):
+        raise SettingsError(
+            f"data: expected a fle.Dataset, got {type(data).__name__}; make one of it with"
+            " fle.read(...), which says which column is what"
+        )
+
+
 def checked_gamma(gamma: float | None, horizon: int | None, stages: int | None = None) -> float:
     """The discount factor that is meant, where the three say which return that is."""
+    for name, value in (("gamma", gamma), ("horizon", horizon)):
+        if value is not None and not isinstance(value, numbers.Real):
+            raise SettingsError(f"{name} must be a number, got {value!r}.")
     if horizon is not None and (horizon < 1 or horizon != int(horizon)):
         raise SettingsError(f"horizon must be a whole number of at least 1, got {horizon!r}.")
     if horizon is not None and stages is not None:

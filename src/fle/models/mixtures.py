@@ -132,9 +132,20 @@ def as_it_is(mixture: Mixture, returns: Float[Array, "d ..."]) -> Mixture:
     return mixture
 
 
+@jax.custom_jvp
 def from_returns(mixture: Mixture, returns: Float[Array, "d ..."]) -> Float[Array, ""]:
-    """Zero, with the gradient of a distance: of every component from the returns, and of the
-    weights from equal ones.
+    """Zero, with the gradient of `distance_from`."""
+    return jnp.zeros(())
+
+
+@from_returns.defjvp
+def _from_returns_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    # The distance itself is never worked out, with a logarithm for every component and return.
+    return from_returns(*primals), jax.jvp(distance_from, primals, tangents)[1]
+
+
+def distance_from(mixture: Mixture, returns: Float[Array, "d ..."]) -> Float[Array, ""]:
+    """A distance of every component from the returns, and of the weights from equal ones.
 
     A narrow component far from all returns explains none of them, so their likelihood never moves
     it again. Where returns are sure at one stage and spread at the next, most would be lost for
@@ -149,7 +160,7 @@ def from_returns(mixture: Mixture, returns: Float[Array, "d ..."]) -> Float[Arra
         means, scales = (a.reshape(a.shape[0], *draws, *a.shape[1:]) for a in (means, scales))
         distance = jnp.log1p(((values - means) / scales) ** 2)
         away += (jnp.mean(distance) + jnp.mean(jnp.log(scales))) / len(mixture.means)
-    return away - jax.lax.stop_gradient(away)
+    return away
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))

@@ -59,9 +59,12 @@ class Support(NamedTuple):
     def _nearest(
         self, returns: Float[Array, "*shape d"]
     ) -> tuple[Float[Array, "*shape d"], Float[Array, "*shape d"]]:
-        """The nearest atom and its band. Atoms are in order: counting is faster than a search."""
+        """The nearest atom and its band. Atoms are in order: counting is faster than a search.
+
+        Counted one atom after another, in one loop: a sum over an axis would be written out first.
+        """
         halfway = (self.atoms[:, 1:] + self.atoms[:, :-1]) / 2
-        nearest = jnp.sum(returns[..., None] > halfway, axis=-1)
+        nearest = sum((returns > level).astype(jnp.int32) for level in halfway.T)
         coordinate = jnp.arange(self.atoms.shape[0])
         return self.atoms[coordinate, nearest], self.bands[coordinate, nearest]
 

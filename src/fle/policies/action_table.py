@@ -188,7 +188,8 @@ class ActionSpace:
         if answer.ndim != 2 or answer.shape[1] != count:
             raise PolicyError(
                 f"probabilities: expected shape (n, {count}) for {count} actions, got"
-                f" {answer.shape}"
+                f" {answer.shape}; actions that were never logged count too: say so when reading,"
+                " with number_of_actions=... or action_labels=[...]"
             )
         return normalised(row_name, answer)
 
@@ -278,7 +279,7 @@ def normalised(row_name: str, probabilities: Array) -> Array:
         row, action = np.argwhere(wrong)[0]
         raise PolicyError(
             f"probabilities: {row_name} {row}, action {action} is {exact[row, action]};"
-            " expected a number from 0 to 1"
+            " expected a number from 0 to 1; of scores (logits), take the softmax first"
         )
     sums = exact.sum(axis=1)
     off = ~(np.abs(sums - 1) <= SUM_TOLERANCE)

@@ -25,6 +25,12 @@ BATCH_SIZE = 65536
 # How long a run that was told to stop may take before it is left behind.
 GRACE_SECONDS = 2.0
 Result = TypeVar("Result")
+# By the package that made the object; the first that fits.
+ADAPTERS = {
+    "stable_baselines3": "from_stable_baselines3(model)",
+    "d3rlpy": "from_d3rlpy(algorithm)",
+    "torch": 'from_torch(module, kind="logits")',
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,9 +335,16 @@ def _policy_array(policy: Any) -> Array:
     if array.ndim == 0 or array.dtype.kind not in "biuf":
         raise PolicyError(
             "expected a policy that is a function of observations or an array of probabilities, got"
-            f" {reprlib.repr(policy)} ({type(policy).__name__})"
+            f" {reprlib.repr(policy)} ({type(policy).__name__}){_adapter_hint(policy)}"
         )
     return array
+
+
+def _adapter_hint(policy: Any) -> str:
+    """What makes a policy of another library's object; its package need not be imported here."""
+    packages = {base.__module__.partition(".")[0] for base in type(policy).__mro__}
+    found = [adapter for package, adapter in ADAPTERS.items() if package in packages]
+    return f"; pass fle.policies.{found[0]}" if found else ""
 
 
 def call_in_batches(
@@ -351,6 +364,7 @@ def call_in_batches(
             raise PolicyError(
                 f"the policy failed on rows {start} to {stop - 1}, observations of shape"
                 f" {batch.shape} and dtype {batch.dtype}: {type(error).__name__}: {error}"
+                f"{_adapter_hint(function)}"
             ) from error
         answers.append(_numbers(answer, start, stop))
         if answers[-1].shape[1:] != answers[0].shape[1:]:

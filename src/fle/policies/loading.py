@@ -72,6 +72,7 @@ def load_policy(
     if text in ("behaviour", "behavior") and not isinstance(source, Path):
         return Behaviour()
     path = Path(source)
+    _refuse_checkpoint(path)
     if path.suffix.lower() == ".onnx" or path.is_file():
         if memory is None:
             return load_onnx(path, input, output, timeout)
@@ -91,6 +92,26 @@ def load_policy(
         f"{text}: no such policy; expected an ONNX file, behaviour, or module:function with"
         " `allow_code`"
     )
+
+
+def _refuse_checkpoint(path: Path) -> None:
+    """Files of other libraries, by their first bytes: pickles run code when they are opened."""
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        head = file.read(9)
+    if path.suffix.lower() == ".safetensors" or head[8:] == b"{":
+        raise PolicyError(
+            f"{path}: a file of weights does not say what network they are of; say so with"
+            " fle.policies.from_safetensors(path, kind=..., layers=...)"
+        )
+    if head.startswith((b"PK\x03\x04", b"\x80")):
+        raise PolicyError(
+            f"{path}: a checkpoint of PyTorch, Stable-Baselines3, d3rlpy or scikit-learn holds"
+            " pickles, which run code when they are opened; expected ONNX: open it where you"
+            " trained, and export it, save its weights as safetensors, or give the loaded model to"
+            " fle.policies.from_torch, from_stable_baselines3 or from_d3rlpy"
+        )
 
 
 def _imported(text: str) -> Policy:
@@ -260,7 +281,7 @@ def _layers_of(
     names.sort(key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
     chosen: list[str] = []
     for prefix in prefixes:
-        found = [name for name in names if name.startswith(prefix)]
+        found = [name for name in names if f"{name}.".startswith(prefix)]
         if not found:
             known = ", ".join(sorted(tensors)[:10])
             raise PolicyError(f"{path}: no layer begins with {prefix!r}; the file has {known}")

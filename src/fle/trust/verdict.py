@@ -117,7 +117,8 @@ def verdict_of(evaluation: "Evaluation") -> Verdict:
     found = [
         *_of_actions(evaluation.coverage),
         *_of_visits(evaluation),
-        *_of_opinions(evaluation.second_opinions),
+        # That a first look asks nobody else is in its own warning.
+        *(() if evaluation.quick else _of_opinions(evaluation.second_opinions)),
         *_of_chance(evaluation.second_opinions),
         *_of_bellman(evaluation.bellman),
         *_of_calibration(evaluation.calibration),
@@ -410,6 +411,8 @@ def _changes(evaluation: "Evaluation", reasons: tuple[Reason, ...]) -> Iterator[
         yield f"data closer to the policy{f': {where}' if where else ''}"
     if "drift" in kinds:
         yield f"more stages, such as stages={2 * len(evaluation.records)}"
+    if evaluation.quick:
+        yield "an evaluation without quick=True"
     if "second opinions" in kinds:
         yield "second_opinions=True"
     if "nothing can judge" in kinds:

@@ -12,13 +12,23 @@ import numpy as np
 
 from fle.data.passes import Array, require_memory
 from fle.data.readers.columns import Columns, Part, Source, require_distinct
-from fle.data.readers.formats import optional_package, reading
+from fle.data.readers.formats import (
+    dialect_note,
+    has_comma_decimals,
+    iso_dates,
+    optional_package,
+    reading,
+    separator,
+    with_points,
+)
 from fle.data.validation import numeric_array
 from fle.errors import DataError
 
 INITIAL = "initial_observations"
 # A log in episodes has a few groups each.
 MOST_GROUPS = 10_000_000
+# So many groups with actions are episodes, not parts of a log.
+LEAST_EPISODES = 3
 # What stands for no value in a CSV file, as pyarrow has it.
 NO_VALUE = {
     *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
@@ -75,12 +85,24 @@ def hdf5_source(paths: Sequence[Path]) -> Source:
     path = paths[0]
     with reading(path, "HDF5"), open_hdf5(path) as file:
         names = tuple(dataset_names(file))
+    _refuse_episodes(path, names)
 
     def get(name: str) -> Array:
         with reading(path, "HDF5"), open_hdf5(path) as file:
             return read_dataset(str(path), file, name)
 
     return _source(str(path), names, get)
+
+
+def _refuse_episodes(path: Path, names: Sequence[str]) -> None:
+    """A group for each episode, as robomimic has them, is no table."""
+    groups = [name for name in names if name.endswith("/actions")]
+    if "actions" not in names and len(groups) >= LEAST_EPISODES:
+        raise DataError(
+            f"{path}: {len(groups)} groups hold actions, such as {groups[0]!r}: one for each"
+            " episode; expected arrays of all rows. Read the groups with"
+            " fle.Dataset.from_episodes; docs/adapters.md has the lines"
+        )
 
 
 def _source(source: str, names: tuple[str, ...], get: Callable[[str], Any]) -> Source:
@@ -191,7 +213,8 @@ def _require_stored(source: str, name: str, item: Any) -> None:
 
 def plain_csv_source(paths: Sequence[Path]) -> Source:
     """CSV by Python's own parser, for where there is no pyarrow: the same, and slower."""
-    tables = [_cells(path) for path in paths]
+    opened = [_cells(path) for path in paths]
+    tables = [table for table, _ in opened]
     first = tables[0]
     for path, table in zip(paths, tables, strict=True):
         if set(table) != set(first):
@@ -215,16 +238,18 @@ def plain_csv_source(paths: Sequence[Path]) -> Source:
                 nulls[name] = missing
         return Columns(parts, blocks, nulls)
 
-    return Source(str(paths[0]), tuple(first), load)
+    return Source(str(paths[0]), tuple(first), load, notes=opened[0][1])
 
 
-def _cells(path: Path) -> dict[str, Array]:
-    """The columns of a file as text."""
+def _cells(path: Path) -> tuple[dict[str, Array], tuple[str, ...]]:
+    """The columns of a file as text, and a note if it is written in a way of its own."""
     packed = path.suffix == ".gz"
     require_memory(path.stat().st_size * (TEXT_CELL / LEAST_CELL), str(path), 1)
     opened: Any = gzip.open if packed else open
     with reading(path, "CSV"), opened(path, "rt", encoding="utf-8-sig", newline="") as file:
-        rows = [row for row in csv.reader(file) if row]
+        mark = separator(file.readline() + file.readline())
+        file.seek(0)
+        rows = [row for row in csv.reader(file, delimiter=mark) if row]
     if not rows:
         raise DataError(f"{path} is empty: expected a header line and rows")
     header, body = rows[0], rows[1:]
@@ -237,9 +262,16 @@ def _cells(path: Path) -> dict[str, Array]:
                 f"{path}: row {number} has {len(row)} cells; expected {len(header)}, as the header"
                 " has: the file is torn, or a comma is not quoted"
             )
-    return {
+    table = {
         name: np.array(cells) for name, cells in zip(header, zip(*body, strict=True), strict=True)
     }
+    with_commas = [
+        name
+        for name, cells in table.items()
+        if mark != "," and has_comma_decimals(cells[~np.isin(cells, list(NO_VALUE))])
+    ]
+    table |= {name: with_points(table[name]) for name in with_commas}
+    return table, dialect_note(path, mark, comma_decimals=bool(with_commas))
 
 
 def _typed(cells: Array, missing: Array) -> Array:
@@ -249,6 +281,8 @@ def _typed(cells: Array, missing: Array) -> Array:
     filled = np.where(missing, cells[~missing][0], cells)
     if np.isin(filled, ["true", "True", "TRUE", "false", "False", "FALSE"]).all():
         return np.isin(filled, ["true", "True", "TRUE"]) & ~missing
+    written = iso_dates(filled.tolist())
+    filled = filled if written is None else written
     # A date begins with a year of four digits; NumPy would take 12 for a year as well.
     dated = all(len(cell) >= 10 and cell[4] == cell[7] == "-" for cell in filled[:100])
     day = dated and max(map(len, filled)) == 10

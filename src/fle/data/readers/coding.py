@@ -11,13 +11,12 @@ from fle.data.faults import Faults
 from fle.data.passes import Array
 from fle.data.readers.columns import Columns, is_number, number_range, refuse_nulls
 from fle.data.readers.names import Names, Roles
-from fle.data.readers.ordering import ELAPSED, UNITS, arrangement, elapsed_time
+from fle.data.readers.ordering import ELAPSED, UNITS, arrangement, elapsed_time, flags
 from fle.errors import DataError, SettingsError
 
 MISSING = ("refuse", "indicator", "forward")
 # One feature each; more texts than that are no categories.
 MOST_CATEGORIES, MOST_LABELS = 100, 1_000
-FLAG_WORDS = {"true": True, "yes": True, "y": True, "false": False, "no": False, "n": False}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +71,7 @@ def coded(columns: Columns, roles: Roles, wishes: Wishes, faults: Faults) -> Cod
                 else:
                     refuse_nulls(columns, [name])
             if role in ("terminated", "truncated"):
-                blocks[name] = [_flags(block) for block in columns.blocks[name]]
+                blocks[name] = [flags(block) for block in columns.blocks[name]]
     for group in roles.probabilities.values():
         with faults.caught():
             refuse_nulls(columns, group)
@@ -112,16 +111,6 @@ def _filled(values: Array, gaps: Array) -> Array:
     result = values.copy()
     result[gaps] = values.dtype.type()
     return result
-
-
-def _flags(block: Array) -> Array:
-    """Words for true and false; whatever else it is stays."""
-    if block.dtype.kind != "U":
-        return block
-    words, places = np.unique(block, return_inverse=True)
-    if not all(word.lower() in FLAG_WORDS for word in words):
-        return block
-    return np.array([FLAG_WORDS[word.lower()] for word in words])[places.reshape(-1)]
 
 
 def _action_codes(
@@ -398,12 +387,18 @@ def _in_label_order(what: str, names: Sequence[str], labels: Sequence[str]) -> t
 
 
 def recoded(columns: Columns, names: Sequence[str]) -> Columns:
-    """Categories that are given as they were logged, as the features `ward=A` of these names."""
+    """Categories that are given as they were logged, as the features `ward=A` of these names.
+
+    What is given is not missing, unless a feature says so.
+    """
     blocks: dict[str, Sequence[Array]] = {}
     for name, given in columns.blocks.items():
         features = [feature for feature in names if feature.startswith(f"{name}=")]
+        unsaid = [f"{name} missing"] if f"{name} missing" in names else []
+        unsaid = [feature for feature in unsaid if feature not in columns.blocks]
+        known = {feature: [np.zeros(columns.rows)] for feature in unsaid}
         if name in names or not features:
-            blocks[name] = given
+            blocks |= {name: given} | known
             continue
         values = columns.whole(name).astype(np.str_)
         categories = [feature.removeprefix(f"{name}=") for feature in features]
@@ -417,7 +412,7 @@ def recoded(columns: Columns, names: Sequence[str]) -> Columns:
         blocks |= {
             feature: [(values == category).astype(np.float64)]
             for feature, category in zip(features, categories, strict=True)
-        }
+        } | known
     return Columns(columns.parts, blocks)
 
 

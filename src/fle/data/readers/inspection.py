@@ -12,6 +12,7 @@ from fle.data.passes import Array
 from fle.data.readers.coding import MOST_CATEGORIES, Wishes
 from fle.data.readers.columns import Columns, Source, is_number
 from fle.data.readers.names import find_roles
+from fle.data.readers.ordering import with_every_row
 from fle.data.readers.reading import open_table, read_mapped
 from fle.errors import DataError
 
@@ -68,8 +69,9 @@ def inspect(source: Any, mapped: Mapping[str, Any], wishes: Wishes) -> Inspectio
     roles: Mapping[str, tuple[str, ...]] = {}
     facts: tuple[ColumnFacts, ...] = ()
     if table is not None:
-        roles = _roles(table, mapped)
-        facts = _columns(table, roles)
+        whole, parts = with_every_row(table, mapped)
+        roles = _roles(whole, parts)
+        facts = _columns(whole, roles)
     try:
         data = read_mapped(source, mapped, wishes, faults)
     except FaultyDataError as error:
@@ -169,10 +171,10 @@ def _number_facts(
         return "", said
     low, high = known.min(), known.max()
     span = f"{low:.6g} to {high:.6g}"
-    if role not in ("observation", "next_observation", "action", "reward"):
+    if role not in ("", "observation", "next_observation", "action", "reward"):
         return span, said
     said += _far_values(columns, name, values, finite)
-    if low == high:
+    if low == high and role:
         said.append("always the same")
     distinct = np.unique(known)
     whole = role == "observation" and values.dtype.kind in "iu" and "." in name

@@ -24,6 +24,8 @@ from fle.errors import DataError
 Names: TypeAlias = str | Sequence[str]
 
 AMBIGUOUS_ENDS = ("done", "dones")
+# Where several columns say that an episode ends, any of them does.
+ENDS = ("terminated", "truncated")
 # Shorter words have innocent neighbours, such as stop for step.
 SHORTEST_MISSPELT = 6
 
@@ -98,7 +100,8 @@ def _check_roles(
                     f"{source}: no {role} column; expected {role!r} or '{role}.*'"
                     f"{_nearest(role, names)}. Map yours with {role}=..."
                 )
-            if not words.several and len(columns.get(role, ())) > 1:
+            single = not words.several and role not in ENDS
+            if single and len(columns.get(role, ())) > 1:
                 raise DataError(
                     f"{source}: expected one {role} column, got"
                     f" {', '.join(map(repr, columns[role]))}"
@@ -148,10 +151,7 @@ def _match(
         if not matches and part.endswith((".", "_", "-", "/")):
             matches = _suffixes(names, part)
         if not matches:
-            raise DataError(
-                f"{source}: no column {part!r} for {role}{_nearest(part, names)}."
-                f" It has {_listed(names)}"
-            )
+            raise DataError(f"{source}: no column {part!r} for {role}{_nearest(part, names)}")
         found.append(in_order(source, role, number, matches, notes))
     vector = joined(found)
     if len(set(vector.columns)) < len(vector.columns) or not vector.columns:
@@ -304,10 +304,10 @@ def _refuse_two_parts(source: str, columns: Mapping[str, tuple[str, ...]]) -> No
 
 def _nearest(name: str, names: Sequence[str]) -> str:
     lowered = {other.lower(): other for other in names}
-    close = difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.4)
+    close = difflib.get_close_matches(name.lower(), lowered, n=3)
     close += [low for low in lowered if low.startswith(name.lower()[:3]) and low not in close]
     found = ", ".join(repr(lowered[low]) for low in close[:3])
-    return f"; nearest: {found}" if found else f"; it has {_listed(names)}"
+    return (f"; nearest: {found}" if found else "") + f"; it has {_listed(names)}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -1,11 +1,15 @@
-"""In what order the rows of an episode were logged, and how much time lay between them."""
+"""In what order the rows of an episode were logged, how much time lay between, and what ends it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from fle.data.passes import Array
-from fle.data.readers.columns import Columns, Source, number_range
-from fle.data.readers.names import Roles
-from fle.data.validation import order_array
+from fle.data.readers.columns import Columns, Source, is_number, number_range, refuse_nulls
+from fle.data.readers.names import ENDS, Roles
+from fle.data.validation import flag_array, order_array
 from fle.errors import DataError
 
 # Microseconds of each; None for an order column of numbers, which are taken as they are.
@@ -19,6 +23,9 @@ UNITS = {
 ELAPSED = "elapsed"
 # Columns that say when a row was logged, if they hold dates.
 DATE_NAMES = ("date", "time", "datetime", "timestamp")
+FLAG_WORDS = {"true": True, "yes": True, "y": True, "false": False, "no": False, "n": False}
+# Stands for the column that `terminated=True` makes.
+EVERY_ROW = "every row"
 
 
 def arrangement(columns: Columns, roles: Roles) -> tuple[Array, Array]:
@@ -31,15 +38,13 @@ def arrangement(columns: Columns, roles: Roles) -> tuple[Array, Array]:
         episodes = numbers[order]
         return order, np.concatenate([[True], episodes[1:] != episodes[:-1]])
     ends = np.zeros(columns.rows, dtype=bool)
-    flags = [
-        roles.columns[role][0] for role in ("terminated", "truncated") if role in roles.columns
-    ]
-    if not flags:
+    known = [roles.columns[role][0] for role in ENDS if role in roles.columns]
+    if not known:
         raise DataError(
             "missing='forward' and elapsed=... look back within an episode, and nothing says where"
             " one begins; give episode=..., or terminated=..."
         )
-    for name in flags:
+    for name in known:
         ends |= columns.whole(name).astype(bool)
     return np.arange(columns.rows), np.concatenate([[True], ends[:-1]])
 
@@ -49,7 +54,14 @@ def row_order(columns: Columns, roles: Roles) -> Array | None:
     if "step" not in roles.columns:
         return None
     name = roles.columns["step"][0]
-    if columns.blocks[name][0].dtype.kind != "M":
+    kind = columns.blocks[name][0].dtype.kind
+    if kind == "U" and not is_number(str(columns.blocks[name][0][0])):
+        raise DataError(
+            f"{columns.place(name, 0)} is the text {str(columns.blocks[name][0][0])!r}; expected"
+            " numbers that increase, or dates written as 2024-03-01 or 01.03.2024: whether"
+            " 03/01/2024 is in March or in January is not known; write them so"
+        )
+    if kind != "M":
         number_range(columns, name, any_size=True)
     return order_array("steps", columns.whole(name))
 
@@ -100,3 +112,55 @@ def refuse_other_order(source: Source, columns: Columns, roles: Roles) -> None:
                 " episode: the rows are in no order; sort them, or say which column orders them"
                 f" with step={name!r}"
             )
+
+
+def flags(block: Array) -> Array:
+    """Words for true and false; whatever else it is stays."""
+    if block.dtype.kind != "U":
+        return block
+    words, places = np.unique(block, return_inverse=True)
+    if not all(word.lower() in FLAG_WORDS for word in words):
+        return block
+    return np.array([FLAG_WORDS[word.lower()] for word in words])[places.reshape(-1)]
+
+
+def joined_ends(columns: Columns, roles: Roles) -> tuple[Columns, Roles]:
+    """Died or discharged: where several columns say that an episode ends, any of them does."""
+    for role in ENDS:
+        names = roles.columns.get(role, ())
+        if len(names) < 2:
+            continue
+        refuse_nulls(columns, names)
+        said = [
+            flag_array(f"{columns.source}: column {name!r}", flags(columns.whole(name)))
+            for name in names
+        ]
+        joint = " or ".join(names)
+        columns = replace(columns, blocks={**columns.blocks, joint: [np.any(said, axis=0)]})
+        roles = replace(roles, columns={**roles.columns, role: (joint,)})
+    return columns, roles
+
+
+def with_every_row(source: Source, mapped: Mapping[str, Any]) -> tuple[Source, Mapping[str, Any]]:
+    """`terminated=True` becomes a column that is true in every row."""
+    for role in ENDS:
+        given = mapped.get(role)
+        if isinstance(given, bool) and (role, given) != (ENDS[0], True):
+            raise DataError(
+                f"{role}={given}: expected columns, or terminated=True where every row is an"
+                " episode of its own; leave it out, or name a column"
+            )
+    if mapped.get(ENDS[0]) is not True:
+        return source, mapped
+
+    def stored(names: Sequence[str]) -> list[str]:
+        return [name for name in names if name != EVERY_ROW] or list(source.names[:1])
+
+    def load(names: Sequence[str]) -> Columns:
+        found = source.load(stored(names))
+        return replace(found, blocks={**found.blocks, EVERY_ROW: [np.ones(found.rows, bool)]})
+
+    measure = source.size
+    size = None if measure is None else lambda names: measure(stored(names))
+    made = replace(source, names=(*source.names, EVERY_ROW), load=load, size=size)
+    return made, {**mapped, ENDS[0]: EVERY_ROW}
