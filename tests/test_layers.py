@@ -47,6 +47,7 @@ ALLOWED["report"] = ALLOWED["trust"] | {"trust"}
 HANDED_ON = {
     ("executors/worker.py", "fitting"),
     ("fitting/comparison.py", "report"),
+    ("fitting/contest.py", "baselines"),
     ("fitting/evaluation.py", "report"),
     ("fitting/evaluation.py", "trust"),
     ("returns/distribution.py", "report"),
