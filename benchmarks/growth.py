@@ -4,9 +4,9 @@ Five states in a ring, two actions, noisy rewards, so that the mean is known exa
 then 24,000. Of every log three fits: of the shorter one, of all of it anew, and of all of it from
 the first one on. Errors of the mean are in standard deviations of the return, seconds are those
 of the processor, compilation included in none (each fit is made twice, and the second one counts).
-Writes `results/growth.json`.
+Writes `results/growth.json`, to which logs of other seeds are added.
 
-    python benchmarks/growth.py --seeds 8
+    python benchmarks/growth.py --first 0 --seeds 8
 """
 
 import argparse
@@ -97,20 +97,34 @@ def measured(problem: dict[str, Any], seed: int) -> dict[str, Any]:
     }
 
 
+def summary(runs: dict[str, Any]) -> dict[str, Any]:
+    ratios = [one["seconds"][1] / one["seconds"][0] for one in runs.values()]
+    errors = {
+        which: [one[which] for one in runs.values()] for which in ("earlier", "anew", "gone_on")
+    }
+    return {
+        "mean_error": {which: float(np.mean(values)) for which, values in errors.items()},
+        "worst_error": {which: float(np.max(values)) for which, values in errors.items()},
+        "seconds": float(np.median(ratios)),
+        "runs": runs,
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    known = json.loads(options.out.read_text())["problems"] if options.out.exists() else {}
     tables: dict[str, Any] = {}
     for name, problem in PROBLEMS.items():
-        runs = [measured(problem, seed) for seed in range(options.seeds)]
-        ratio = float(np.median([one["seconds"][1] / one["seconds"][0] for one in runs]))
-        mean = {k: float(np.mean([one[k] for one in runs])) for k in ("earlier", "anew", "gone_on")}
-        worst = {k: float(np.max([one[k] for one in runs])) for k in mean}
-        tables[name] = {"mean_error": mean, "worst_error": worst, "seconds": ratio, "runs": runs}
-        print(name, mean, worst, ratio, [one["stages"] for one in runs])
+        runs = known.get(name, {}).get("runs", {})
+        for seed in range(options.first, options.first + options.seeds):
+            runs[str(seed)] = measured(problem, seed)
+        tables[name] = summary(runs)
+        print(name, {key: value for key, value in tables[name].items() if key != "runs"})
     result = {"environment": describe(), "rows": [BEFORE, NOW], "problems": tables}
     options.out.write_text(json.dumps(result, indent=1) + "\n")
 

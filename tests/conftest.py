@@ -1,9 +1,9 @@
 """How XLA compiles in the tests, which files come first, and where second opinions are asked.
 
-Most of the tests' time is compilation, of fits that are trained once. Light optimisation and the
-older code generator compile in less than half the time; what they make is half as slow again, and
-the same up to rounding. The demo and the benchmarks compile as users do, and so do the tests where
-XLA_FLAGS is given, be it empty: `XLA_FLAGS= make test`.
+Much of the tests' time is compilation, of programs that run once. They are compiled without
+optimisation, and by the older code generator, in a quarter of the time, and those that take long
+with a little; what they compute is the same up to rounding. The demo and the benchmarks compile as
+users do, and so do the tests where XLA_FLAGS is given, be it empty: `XLA_FLAGS= make test`.
 
 What one process compiles, the others find on the disk: the two that share the files, and all that
 tests start. The folder lives as long as the tests run.
@@ -22,11 +22,19 @@ TESTS = Path(__file__).parent
 LONG = ("contract", "fuzz", "paper", "report", "test_adding_a_model.py", "test_docs.py", "trust")
 SHORT = ("data", "policies", "returns", "tasks")
 
-FLAGS = "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false"
+FLAGS = " ".join(
+    (
+        "--xla_backend_optimization_level=0",
+        "--xla_cpu_use_fusion_emitters=false",
+        # One piece of code a program: the other core has work of its own.
+        "--xla_cpu_parallel_codegen_split_count=1",
+    )
+)
 LIGHT = os.environ.setdefault("XLA_FLAGS", FLAGS) == FLAGS
-# Uses of rows in a stage, steps times batch: up to here what is compiled without any optimisation
-# costs less. A step of a small network takes 2 ms instead of 0.4, its compilation 1 s and not 3.
-FEW_USES = 20_000
+# Uses of rows in a stage, steps times batch, from which on optimisation costs less than it saves:
+# without any, a step of a small network takes 2 ms instead of 0.4, its compilation 1 s and not 3.
+MANY_USES = 20_000
+SOME = {"xla_backend_optimization_level": 1}
 
 KEPT = "JAX_COMPILATION_CACHE_DIR"
 # The first process makes the folder, and takes it away; all others find it in their environment.
@@ -58,8 +66,8 @@ def pytest_collection_modifyitems(items):
 
 
 @cache
-def quick_training():
-    """`train_stage` compiled in a third of the time, to steps that take five times as long."""
+def stage_training(*, long):
+    """`train_stage`, compiled with some optimisation where a stage is long."""
     import equinox as eqx
 
     from fle.fitting.optimiser import train_stage
@@ -67,31 +75,32 @@ def quick_training():
     options = {
         "xla_cpu_multi_thread_eigen": False,
         "xla_disable_hlo_passes": "cpu-parallel-task-assigner",
-        "xla_backend_optimization_level": 0,
     }
-    return eqx.filter_jit(train_stage, compiler_options=options)
+    return eqx.filter_jit(train_stage, compiler_options=options | (SOME if long else {}))
 
 
 @pytest.fixture(autouse=True, scope="session")
-def short_stages_are_compiled_quickly():
-    """As most tests train for a moment; not where XLA_FLAGS is given."""
+def what_takes_long_is_optimised():
+    """Stages with many uses of rows, and what draws and measures; not where XLA_FLAGS is given."""
     if not LIGHT:
         yield
         return
-    from fle.fitting import loop
+    import equinox as eqx
 
-    usual = loop.stage_training
+    from fle.fitting import loop, measurement, sampling
 
-    def stage_training(batch_size):
+    def training(batch_size):
         def train(update, state, lines, schedule, *others):
-            quick = schedule.batches.size <= FEW_USES
-            function = quick_training() if quick else usual(batch_size)
+            function = stage_training(long=schedule.batches.size > MANY_USES)
             return function(update, state, lines, schedule, *others)
 
         return train
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "stage_training", stage_training)
+        patch.setattr(loop, "stage_training", training)
+        for module, name in ((measurement, "mean_loss"), (sampling, "_draw")):
+            usual = getattr(module, name).__wrapped__
+            patch.setattr(module, name, eqx.filter_jit(usual, compiler_options=SOME))
         yield
 
 

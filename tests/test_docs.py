@@ -204,7 +204,10 @@ OURS = words_of_ours()
 FOREIGN = {
     "docs/adapters.md": {"ReplayBuffer", "is_last"},
     "docs/command_line.md": {"JAX_COMPILATION_CACHE_DIR"},
-    "docs/policies.md": {"actor_mean", "actor_logstd", "actor_encoder", "get_weights", "get_state"},
+    "docs/policies.md": {
+        *("actor_mean", "actor_logstd", "actor_encoder", "get_weights", "get_state"),
+        "save_policy",
+    },
     "docs/runs.md": {"MySpec"},
 }
 

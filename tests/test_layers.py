@@ -18,7 +18,7 @@ ALLOWED = {
     "files": {"errors"},
     "manifests": {"errors", "files"},
     "recipe": {"errors"},
-    "data": {"errors", "files", "notebook"},
+    "data": {"errors", "files", "manifests", "notebook"},
     "policies": {"errors", "files", "manifests", "data"},
     "models": {"errors", "recipe"},
     "returns": {"errors", "notebook"},
@@ -47,6 +47,7 @@ ALLOWED["report"] = ALLOWED["trust"] | {"trust"}
 HANDED_ON = {
     ("executors/worker.py", "fitting"),
     ("fitting/comparison.py", "report"),
+    ("fitting/contest.py", "baselines"),
     ("fitting/evaluation.py", "report"),
     ("fitting/evaluation.py", "trust"),
     ("returns/distribution.py", "report"),

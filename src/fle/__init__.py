@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fle import baselines, executors
-    from fle.data import Dataset, memory_ceiling, read
+    from fle.data import Dataset, memory_ceiling, prepare, read
+    from fle.data import open_log as open  # noqa: A004
     from fle.errors import FLEError, FLEWarning
     from fle.fitting import (
         Comparison,
@@ -50,7 +51,7 @@ __version__ = "0.1.0"
 # Where each public name lives. Modules are imported when a name is first asked for, so that
 # `import fle` and `fle --help` do not wait for JAX.
 _HOMES = {
-    "fle.data": ("Dataset", "memory_ceiling", "read"),
+    "fle.data": ("Dataset", "memory_ceiling", "prepare", "read"),
     "fle.errors": ("FLEError", "FLEWarning"),
     "fle.fitting": (
         "Comparison",
@@ -80,6 +81,8 @@ _HOMES = {
     "fle.trust.gate": ("Gate", "gate"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+# Public names that a module would not want for its own.
+_CALLED = {"open": ("fle.data", "open_log")}
 
 __all__ = [
     "GMM",
@@ -112,7 +115,9 @@ __all__ = [
     "load",
     "load_policy",
     "memory_ceiling",
+    "open",
     "plan",
+    "prepare",
     "read",
 ]
 
@@ -120,9 +125,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in ("baselines", "executors"):
         return import_module(f"fle.{name}")
-    if name not in _HOME_OF:
+    if name not in _HOME_OF and name not in _CALLED:
         raise AttributeError(f"module 'fle' has no attribute {name!r}")
-    value = getattr(import_module(_HOME_OF[name]), name)
+    home, own = _CALLED.get(name) or (_HOME_OF[name], name)
+    value = getattr(import_module(home), own)
     globals()[name] = value
     return value
 

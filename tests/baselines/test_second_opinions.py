@@ -19,7 +19,7 @@ from fle.returns.opinions import COMPARED, FALSE_ALARM, Figure, Opinion, SecondO
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 sys.path[:0] = [str(BENCHMARKS)]
 
-from tasks import clinical, late_reward, point_mass  # noqa: E402
+from tasks import acrobot, clinical, late_reward, point_mass, wide  # noqa: E402
 
 MEAN = SUPPORT @ CHANCES
 TRUTH = {
@@ -178,12 +178,18 @@ def test_starts_of_another_law_are_noticed():
 
 
 # The table of "tasks that nobody tuned for", before targets followed the log: errors of mean, of
-# CVaR at 10%, in standard deviations of the return, and the ratio of standard deviations.
+# CVaR at 10%, in standard deviations of the return, and the ratio of standard deviations. Where the
+# log does not tell the answer the true law is warned of too, so that only the old one is held
+# against opinions. The task and the rows of its log; of the wide one the mean alone was known.
 OLD = {
-    "point mass": (point_mass, 9_000, {"mean": 0.8, "std": 1.00, "cvar:0.1": -0.86}),
-    "late reward": (late_reward, 9_000, {"std": 1.49, "cvar:0.1": -0.79}),
-    "clinical": (clinical, 200_000, {"mean": 0.07, "std": 0.82, "cvar:0.1": 0.55}),
+    "point mass": (point_mass, 0, 9_000, {"mean": 0.8, "std": 1.00, "cvar:0.1": -0.86}),
+    "late reward": (late_reward, 0, 9_000, {"std": 1.49, "cvar:0.1": -0.79}),
+    "clinical": (clinical, 0, 200_000, {"mean": 0.07, "std": 0.82, "cvar:0.1": 0.55}),
+    "300 columns": (wide, 0, 2_000, {"mean": -1.2, "std": 1.00}),
+    "clinical, rarely logged": (clinical, 2, 30_000, {"std": 0.71, "cvar:0.1": 0.88}),
+    "Acrobot": (acrobot, 0, 9_000, {"mean": -0.28, "std": 1.39, "cvar:0.1": -1.45}),
 }
+TOLD = ("point mass", "late reward", "clinical", "300 columns")
 
 
 @pytest.mark.parametrize("name", OLD)
@@ -191,11 +197,12 @@ def test_old_failures_would_have_been_warned_of(name, monkeypatch):
     """On a tenth of the rows that the old figures were measured with, or on twice as many.
 
     A death in 50 episodes decides the clinical tail: the log itself knows it to 0.13 standard
-    deviations with 200,000 rows, and to 0.18, a third of the old error, with half of them.
+    deviations with 200,000 rows, and to 0.18, a third of the old error, with half of them. Of
+    Acrobot the warning is that nothing can judge it.
     """
-    family, rows, old = OLD[name]
-    source = family.tasks()[0].source
-    truth = source.truth(20_000, 0)[:, 0]
+    family, number, rows, old = OLD[name]
+    source = family.tasks()[number].source
+    truth = source.truth(2_000 if family is acrobot else 20_000, 0)[:, 0]
     spread, tail = truth.std(), float(risk.cvar(truth, 0.1))
     right = {"mean": truth.mean(), "std": spread, "cvar:0.1": tail}
 
@@ -225,5 +232,7 @@ def test_old_failures_would_have_been_warned_of(name, monkeypatch):
         mine = Opinion("the estimate", coordinate, figures(errors), 1_000.0)
         return SecondOpinions((mine,), opinions.opinions).warnings
 
-    assert "disagree" in " ".join(warned(old))
-    assert "disagree" not in " ".join(warned({"mean": 0.0, "std": 1.0, "cvar:0.1": 0.0}))
+    expected = "no second opinion can judge" if name == "Acrobot" else "disagree"
+    assert expected in " ".join(warned(old))
+    if name in TOLD:
+        assert "disagree" not in " ".join(warned({"mean": 0.0, "std": 1.0, "cvar:0.1": 0.0}))

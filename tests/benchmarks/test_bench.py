@@ -104,10 +104,15 @@ def test_the_page_ranks_policies_and_names_losses(lines, tmp_path):
     assert "| a peer | -1.00 | 2.0" in text
     assert "| FLE | 1.00 | 0.000 |" in text
     assert "Nowhere by more than 0.02." in text
+    assert f"| a peer |  | 0.000, {abs(lines[1]['mean']):.3f} (1) |  |" in text
+    assert (
+        "On the median, W1/std: ahead of all; mean: ahead of all; CVaR 10%: ahead of all." in text
+    )
     swapped = [
         {**x, "estimator": {"FLE": "b", "a peer": "FLE"}.get(x["estimator"], "c")} for x in lines
     ]
     write_page(tmp_path / "bench.md", swapped, facts)
+    assert "mean: behind b" in (tmp_path / "bench.md").read_text()
     assert (
         f"| inventory-steady (0) | mean | {-lines[1]['mean']:.3f} | 0.000 | b |"
         in (tmp_path / "bench.md").read_text()

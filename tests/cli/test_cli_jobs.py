@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from cli_runs import LENGTH, QUICK, ROWS, log, run, write
 
+from fle.cli import inputs
+from fle.executors import Outcome
+from fle.executors.worker import work
 from fle.fitting import load
 
-# More uses of rows than tests compile in a way of their own, which other processes do not know.
-SAME = (*QUICK, "--recipe", "steps=401", "--no-second-opinions")
+SAME = (*QUICK, "--no-second-opinions")
 
 
 @pytest.fixture
@@ -36,13 +38,28 @@ def test_slurm_waits_and_gathers(capsys, tmp_path, words):
     assert np.array_equal(ours.returns.samples, theirs.returns.samples)
 
 
-def test_processes_compare(capsys, tmp_path):
+class Inline:
+    """Stands for processes, whose start takes seconds; they have tests of their own."""
+
+    asked, folder, shared = 0, None, False
+
+    def __init__(self, number):
+        type(self).asked = number
+
+    def run(self, jobs):
+        for number in range(len(jobs.jobs)):
+            yield Outcome(number, work(str(jobs.path), number))
+
+
+def test_policies_are_compared_as_jobs(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(inputs, "Processes", Inline)
     shares = {"probability.0": np.full(ROWS, 0.4), "probability.1": np.full(ROWS, 0.6)}
     data = write(tmp_path, log(**shares))
     words = ("compare", data, "--policy", "behaviour", "--policy", "columns", "--horizon", "4")
     shown = [
         run(capsys, *words, *SAME, "--anyway", "--json", *how).out for how in ((), ("--jobs", "2"))
     ]
+    assert Inline.asked == 2
     here, there = (json.loads(text)["ranking"] for text in shown)
     assert [one["returns"] for one in here] == [one["returns"] for one in there]
 

@@ -154,7 +154,9 @@ def kill_at_point(point):
 
 def serve(cache):
     # All that a child will need, imported once.
+    import altair  # noqa: F401
     import jax
+    import jinja2  # noqa: F401
     import optax  # noqa: F401
     import pyarrow.parquet  # noqa: F401
     import scipy.spatial

@@ -330,3 +330,17 @@ def test_what_cannot_be_compared():
     )
     with pytest.raises(SettingsError, match="same data"):
         Comparison.of({"a": one, "b": dataclasses.replace(moved, problem=one.problem)})
+
+
+def test_what_is_no_mapping_or_no_data_set_is_named():
+    frame = {"observation": [0.0, 1.0]}
+    for data, policies, expected in (
+        (None, [1, 2], "policies: expected a mapping from names to policies"),
+        (
+            frame,
+            {"one": None},
+            "data: expected a fle.Dataset, got dict; make one of it",
+        ),
+    ):
+        with pytest.raises(SettingsError, match=expected):
+            fle.compare(data, policies, horizon=1)

@@ -144,12 +144,17 @@ def test_hundreds_of_policies_are_asked_one_by_one(monkeypatch):
     assert chosen.answers == {}
 
 
-def test_another_measure_is_looked_at_by_short_fits():
+@pytest.mark.parametrize("by", ["cvar:0.1", "below:0"])
+def test_another_measure_is_looked_at_by_short_fits(by):
     given = {name: policies(12)[name] for name in (BEST, "p0", "p1")}
-    chosen = contest(given, budget=1, by=measure("cvar:0.1"))
+    chosen = contest(given, budget=1, by=measure(by))
     assert len(chosen.contenders) == 1
     assert {left.look for left in chosen.unfitted.values()} == {"a first look"}
     assert all(left.margin > 0 for left in chosen.unfitted.values())
+    # The best first: of a chance of losing the least, in its own units.
+    values = [left.value for left in chosen.unfitted.values()]
+    assert values == sorted(values, reverse=measure(by).direction > 0)
+    assert by != "below:0" or all(0 < value < 1 for value in values)
 
 
 def test_a_budget_is_a_number_of_fits():

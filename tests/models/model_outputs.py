@@ -1,4 +1,7 @@
-"""Laws whose network outputs are chosen by hand."""
+"""Laws whose network outputs are chosen by hand, and what they say, each compiled as a whole.
+
+Outside a compiled function every operation on arrays is a program of its own: 50 for a density.
+"""
 
 import equinox as eqx
 import jax
@@ -15,12 +18,29 @@ def build(spec, returns=1, recipe=ONE_FIT):
     return spec.build(Sizes(1, 1, returns, False, False), recipe, np.random.default_rng(0))
 
 
+@eqx.filter_jit
+def log_prob(law, inputs, returns):
+    return law.log_prob(inputs, returns)
+
+
+@eqx.filter_jit
+def condition(law, inputs):
+    return law.condition(inputs)
+
+
+@eqx.filter_jit
+def draw(law, conditioned, uniforms):
+    return law.draw(conditioned, uniforms)
+
+
+@eqx.filter_jit
 def loss_of_row(spec, law, target, recipe=ONE_FIT):
     """The loss of one row, whose inputs are zeros, against its target."""
     targets = jax.tree.map(lambda a: jnp.asarray(a)[None], target)
     return spec.objective(recipe).loss(law, jnp.zeros((1, 2)), targets)
 
 
+@eqx.filter_jit
 def prepared(spec, law, row, recipe=ONE_FIT):
     """What is known of a row's target, where the previous law is the same."""
     return spec.objective(recipe).prepare(law, law, row)

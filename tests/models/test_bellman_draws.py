@@ -62,7 +62,7 @@ def test_pick_by_hand():
 def test_thinned_candidates_follow_their_probabilities():
     row = transition(0.0, 1.0, PROBABILITIES, next_actions=[0.0, 1.0, 2.0])
     levels = jax.random.uniform(jax.random.key(1), (SHIFTS,))
-    thinned = jax.vmap(lambda u: row.thinned(u, 2).next_actions[:, 0])(levels)
+    thinned = jax.jit(jax.vmap(lambda u: row.thinned(u, 2).next_actions[:, 0]))(levels)
     assert np.allclose(row.thinned(jnp.float32(0.3), 2).probabilities, 0.5)
     shares = np.bincount(np.asarray(thinned).astype(int).reshape(-1)) / (2 * SHIFTS)
     # Pairs are evenly spaced, so 5 standard errors of independent picks are more than enough.

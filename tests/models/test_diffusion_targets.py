@@ -30,11 +30,16 @@ def cases(discount, number=1000):
     normal = jnp.asarray(generator.standard_normal((number, 2)), jnp.float32)
     returns = REWARD + discount * (MEAN + STD * normal)
     uniforms = jnp.asarray(generator.uniform(0.01, 0.99, (number, 3)), jnp.float32)
-    context = previous.condition(jnp.zeros(4))
-    update = NextLaws(context[None], jnp.ones(1), REWARD, discount)
-    made = jax.vmap(lambda z, u: blank.disturbed(previous, update, z, context, u))(
-        returns, uniforms
-    )
+
+    @jax.jit
+    def disturbed_by(returns, uniforms):
+        context = previous.condition(jnp.zeros(4))
+        update = NextLaws(context[None], jnp.ones(1), REWARD, discount)
+        return jax.vmap(lambda z, u: blank.disturbed(previous, update, z, context, u))(
+            returns, uniforms
+        )
+
+    made = disturbed_by(returns, uniforms)
     level = jnp.exp(made.log_level)[:, None]
     total = jnp.sqrt(1 + level**2)
     disturbed = made.scaled * total
@@ -74,7 +79,7 @@ def test_peaks_have_their_weights():
     n = 40_000
     uniforms = jnp.asarray(np.random.default_rng(1).uniform(1e-6, 1 - 1e-6, (n, 1)), jnp.float32)
     context = law.condition(jnp.zeros(4))
-    drawn = np.asarray(jax.vmap(lambda u: law.draw(context, u))(uniforms))[:, 0]
+    drawn = np.asarray(jax.jit(jax.vmap(lambda u: law.draw(context, u)))(uniforms))[:, 0]
     # 4 standard errors, and 0.001 for the scale at which sampling starts.
     assert abs((drawn < 0).mean() - 0.1) < 4 * np.sqrt(0.09 / n) + 0.001
     for peak, part in ((-2, drawn[drawn < 0]), (1, drawn[drawn > 0])):

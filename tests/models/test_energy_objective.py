@@ -1,9 +1,11 @@
 """The energy distance as an objective: least at the truth, and the whole gradient."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from model_outputs import condition
 from scipy import stats
 
 import fle
@@ -20,6 +22,7 @@ def law_of(spec, dim=1, seed=0):
     return spec.build(sizes, ONE_FIT, np.random.default_rng(seed))
 
 
+@eqx.filter_jit
 def loss(law, returns, seed=0, points=256):
     """With many points, of one row."""
     shifts = jax.random.uniform(jax.random.key(seed), (2, 1, law.noise_size))
@@ -47,11 +50,16 @@ def test_weighted_draws_are_those_of_the_law(dim):
     200,000 draws each: five standard errors, one false alarm in 100,000 for each of 6 figures.
     """
     law = law_of(fle.GMM(components=3, hidden=()), dim, seed=3)
-    law = jax.tree.map(lambda a: a + 0.3 if jnp.ndim(a) else a, law)
-    known = law.condition(INPUTS[0])
-    uniforms = jax.random.uniform(jax.random.key(1), (200_000, law.noise_size), minval=1e-6)
-    plain = np.asarray(jax.vmap(lambda u: law.draw(known, u))(uniforms))
-    draws, weights = map(np.asarray, law.weighted_draws(known, uniforms))
+    law = jax.tree.map(lambda a: np.asarray(a) + np.float32(0.3) if np.ndim(a) else a, law)
+
+    @eqx.filter_jit
+    def drawn(law, uniforms):
+        known = law.condition(INPUTS[0])
+        plain = jax.vmap(lambda u: law.draw(known, u))(uniforms)
+        return plain, *law.weighted_draws(known, uniforms)
+
+    uniforms = np.random.default_rng(1).uniform(1e-6, 1, (200_000, law.noise_size))
+    plain, draws, weights = map(np.asarray, drawn(law, np.float32(uniforms)))
     assert weights.sum() == pytest.approx(1, abs=1e-3)
     error = 5 * plain.std(axis=0) / np.sqrt(len(plain))
     assert np.all(np.abs(weights @ draws - plain.mean(axis=0)) < 2 * error)
@@ -72,22 +80,20 @@ def test_the_gradient_reaches_the_weights_of_a_mixture():
 
 
 def _with_bias(law, bias):
-    import equinox as eqx
-
     return eqx.tree_at(lambda one: one.network.biases[-1], law, bias)
 
 
 def test_lattices_of_a_pair_have_shifts_of_their_own():
     """Draws of one lattice repel each other; those of two must not: E|X - X'| = 2/sqrt(pi)."""
     law = law_of(fle.Gaussian(hidden=()))
-    known = law.condition(INPUTS[0])
+    known = condition(law, INPUTS[0])
     shifts = jax.random.uniform(jax.random.key(0), (4_000, 2, 1))
 
     def apart(shift):
         one, other = (law.weighted_draws(known, shifted_lattice(s, 2))[0] for s in shift)
         return jnp.mean(jnp.abs(one - other.T))
 
-    found = np.asarray(jax.vmap(apart)(shifts))
+    found = np.asarray(jax.jit(jax.vmap(apart))(shifts))
     # Five standard errors: one false alarm in a million.
     assert abs(found.mean() - 2 / np.sqrt(np.pi)) < 5 * found.std() / np.sqrt(len(found))
 

@@ -1,10 +1,13 @@
 """Draws are moved to where returns can lie."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from fle.models.support import MOST_ATOMS, Support
+
+PROJECT = jax.jit(Support.project)
 
 
 def support(low, high, *atoms_and_bands):
@@ -12,12 +15,12 @@ def support(low, high, *atoms_and_bands):
     atoms, bands = np.full((1, MOST_ATOMS), np.inf), np.zeros((1, MOST_ATOMS))
     for place, (atom, band) in enumerate(atoms_and_bands):
         atoms[0, place], bands[0, place] = atom, band
-    limits = (jnp.asarray([limit], jnp.float32) for limit in (low, high))
-    return Support(*limits, jnp.asarray(atoms, jnp.float32), jnp.asarray(bands, jnp.float32))
+    limits = (np.float32([limit]) for limit in (low, high))
+    return Support(*limits, np.float32(atoms), np.float32(bands))
 
 
 def projected(where, returns):
-    return np.asarray(where.project(jnp.asarray(returns, jnp.float32)[:, None]))[:, 0]
+    return np.asarray(PROJECT(where, np.float32(returns)[:, None]))[:, 0]
 
 
 def test_without_limits_and_atoms_nothing_moves():
@@ -67,7 +70,7 @@ def test_every_coordinate_has_a_support_of_its_own():
     first, second = support(0.0, 10.0, (5.0, 1.0)), support(-1.0, 1.0, (0.5, 0.25))
     both = Support(*(jnp.concatenate(pair) for pair in zip(first, second, strict=True)))
     returns = jnp.asarray([[[4.5, 4.5], [-2.0, 0.3]], [[0.3, 1.5], [0.5, -0.5]]])
-    found = both.project(returns)
+    found = PROJECT(both, returns)
     # 4.5 is so far beyond the second limit of 1 that its reflection leaves by the other side.
     assert np.allclose(found, [[[5, -1], [2, 0.5]], [[0.3, 0.5], [0.5, -0.5]]])
 

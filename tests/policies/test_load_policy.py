@@ -89,8 +89,8 @@ def test_words_that_are_no_policy(tmp_path, monkeypatch, source):
 
 
 def test_a_file_of_another_kind_is_read_as_onnx_and_refused(tmp_path):
-    path = tmp_path / "policy.pt"
-    path.write_bytes(b"PK\x03\x04 pickles")
+    path = tmp_path / "policy.pb"
+    path.write_bytes(b"no graph at all")
     with pytest.raises(PolicyError, match="not an ONNX file"):
         load_policy(path)
 

@@ -58,7 +58,7 @@ def test_row_probabilities_follow_rows_that_were_sorted_dropped_or_chosen():
             terminations=np.zeros(6),
             truncations=[0, 0, 0, 0, 1, 0],
         )
-    assert len(caught) == 3  # sorted, one open end, two rows dropped
+    assert len(caught) == 2  # one open end, two rows dropped
     following, initial = tables(policy, data)
     np.testing.assert_allclose(following.probabilities[:, 1], [0.0, 0.2, 0.5, 0.3])
     np.testing.assert_allclose(initial.probabilities, 0.5)

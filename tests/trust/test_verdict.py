@@ -38,6 +38,7 @@ def judged(**changed):
         "calibration": None,
         "records": (),
         "horizon": 5,
+        "quick": False,
         "warnings": (),
         "logged": SimpleNamespace(episodes=100, rows=1_000),
     }
@@ -225,3 +226,11 @@ def test_the_worst_covered_region_has_the_names_of_the_data():
     words = _column(values, chances / chances.sum(), ("dose",), "action")
     assert words == "dose from 0.95 on (half of its visits, 5.1% of the rows)"
     assert _column(values, np.full(1_001, 1 / 1_001), ("dose",), "action") == ""
+
+
+def test_a_first_look_is_said_once():
+    """Its own warning says that nobody else was asked; a first look cannot be told to ask."""
+    verdict = judged(second_opinions=None, quick=True, warnings=("a first look",))
+    assert [one.what for one in verdict.reasons] == ["warning"]
+    assert verdict.changes == ("an evaluation without quick=True",)
+    assert judged(second_opinions=None).changes == ("second_opinions=True",)

@@ -23,6 +23,8 @@ from fle.cli.messages import (
 from fle.cli.parser import as_toml
 from fle.cli.text_tables import aligned, labelled, short
 from fle.data import Dataset
+from fle.data.episodes import first_rows_in_blocks
+from fle.data.passes import centre_and_scale, row_blocks
 from fle.data.readers.inspection import Inspection
 from fle.data.schema import WORDS
 from fle.files import write_atomically
@@ -132,7 +134,7 @@ def describe(data: Dataset) -> dict[str, Any]:
                 "least": values.min(),
                 "most": values.max(),
                 "mean": values.mean(),
-                "std": values.std(),
+                "std": _spread(values),
             }
             for name, values in zip(data.reward_names, data.rewards.T, strict=True)
         },
@@ -145,10 +147,18 @@ def describe(data: Dataset) -> dict[str, Any]:
     }
 
 
+def _spread(values: np.ndarray) -> float:
+    """Standard deviation, of some rows at a time."""
+    scale = float(centre_and_scale(values[:, None])[1][0])
+    return scale if values.min() < values.max() else 0.0
+
+
 def episode_lengths(data: Dataset) -> np.ndarray | None:
     """How many rows each episode has; None if episodes are unknown."""
     if data.episodes is None:
         return None
+    if data.prepared:
+        return np.diff(first_rows_in_blocks(data.episodes), append=len(data))
     return np.unique(data.episodes, return_counts=True)[1]
 
 
@@ -175,7 +185,7 @@ def _rows(data: Dataset) -> list[tuple[str, str]]:
     for name, values in zip(data.reward_names, data.rewards.T, strict=True):
         label = name if name == "reward" else f"reward {name}"
         text = f"{short(values.min())} to {short(values.max())}, mean {short(values.mean())}"
-        rows.append((label, f"{text}, std {short(values.std())}"))
+        rows.append((label, f"{text}, std {short(_spread(values))}"))
     ended = f"{data.terminations.sum():,} terminated, {data.truncations.sum():,} truncated"
     rows.append(("ends", ended))
     if data.propensities is not None:
@@ -215,7 +225,9 @@ def _observations(data: Dataset) -> dict[str, Any]:
 
 def _actions(data: Dataset) -> dict[str, Any]:
     if data.number_of_actions is not None:
-        counts = np.bincount(data.actions, minlength=data.number_of_actions)
+        counts = np.zeros(data.number_of_actions, np.int64)
+        for block in row_blocks(len(data)):
+            counts += np.bincount(data.actions[block], minlength=data.number_of_actions)
         shares = (counts / len(data)).tolist()
         labels = list(data.action_labels)
         return {"discrete": data.number_of_actions, "labels": labels, "shares": shares}

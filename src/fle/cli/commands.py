@@ -119,6 +119,8 @@ COLUMNS = (
     Option("missing", "what to do about missing observations", choices=MISSING, default="refuse"),
     Option("elapsed", "a feature: time since the row before, in", choices=tuple(UNITS)),
 )
+# What only the whole log tells.
+WHOLE_LOG = ("category", "missing")
 POLICY = Option("policy", POLICY_HELP, metavar="P", required=True)
 POLICY_SETTINGS = (
     Option("policy_input", "name of the ONNX input", metavar="NAME"),
@@ -509,4 +511,29 @@ COMPLETION = Command(
   fle completion fish > ~/.config/fish/completions/fle.fish""",
     (("shell", (Option("shell", "bash, zsh or fish", "files", metavar="SHELL", required=True),)),),
 )
-COMMANDS = (CHECK, EVALUATE, COMPARE, GATE, REPORT, DEMO, BENCH, JOB, COMPLETION)
+PREPARE = Command(
+    "prepare",
+    "fle.cli.prepare_command",
+    "fle prepare SOURCE OUT [options]",
+    """\
+  fle prepare logs/ log/
+  fle prepare 's3://bucket/logs/*.parquet' log/ --episode trip --step minute
+  fle evaluate log/ --policy new.onnx --gamma 0.99""",
+    (
+        (
+            "data",
+            (
+                Option(
+                    "data",
+                    "Parquet files, folders or addresses, and then the folder that is written",
+                    form="files",
+                    metavar="SOURCE OUT",
+                    required=True,
+                ),
+                *(column for column in COLUMNS if column.name not in WHOLE_LOG),
+            ),
+        ),
+        ("output", (MEMORY, JSON, CONFIG)),
+    ),
+)
+COMMANDS = (PREPARE, CHECK, EVALUATE, COMPARE, GATE, REPORT, DEMO, BENCH, JOB, COMPLETION)

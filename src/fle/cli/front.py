@@ -13,6 +13,7 @@ from fle.screen import doing
 
 # By command, in the order of the help.
 SUMMARIES = {
+    "prepare": "Parquet shards of any size, read once into a folder that fits map into memory",
     "check": "what is in the data, every problem with it, and how well it covers a policy",
     "evaluate": "what a policy would earn, and how badly it could go",
     "compare": "several policies on the same data, ranked, with paired differences",

@@ -9,7 +9,7 @@ from fle import models
 from fle.cli.front import UsageError
 from fle.cli.messages import one_line
 from fle.cli.options import NONE
-from fle.data import Dataset, read
+from fle.data import Dataset, prepare, read
 from fle.data.readers.coding import Wishes
 from fle.data.readers.inspection import Inspection, inspect
 from fle.errors import PolicyError, SettingsError, nearest
@@ -47,6 +47,18 @@ def inspect_data(options: argparse.Namespace, policies: Sequence[str]) -> Inspec
 def _source(options: argparse.Namespace) -> str | list[str]:
     data: list[str] = options.data
     return data[0] if len(data) == 1 else data
+
+
+def prepare_data(options: argparse.Namespace) -> Dataset:
+    """The log that the last of the paths holds after this, prepared from the others."""
+    *source, out = options.data
+    if not source:
+        raise UsageError("SOURCE OUT: expected files and then a folder, got one path")
+    wishes = ("number_of_actions", "action_labels", "elapsed")
+    mapped = _mapped(argparse.Namespace(**{**vars(options), "data": source}), [])
+    given = {name: getattr(options, name) or None for name in wishes}
+    with doing(f"preparing {one_line(', '.join(source))}"):
+        return prepare(source[0] if len(source) == 1 else source, out, **mapped, **given)
 
 
 def _mapped(options: argparse.Namespace, policies: Sequence[str]) -> dict[str, Any]:

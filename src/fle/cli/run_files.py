@@ -83,7 +83,8 @@ def settings_kept(
     if not new:
         yield
     write_config(folder, command, options)
-    if not options.no_copy and find_spec("pyarrow") is not None:
+    # A prepared log is where it is already, and may be far larger than the run.
+    if not (options.no_copy or data.prepared) and find_spec("pyarrow") is not None:
         write_cache(data, folder / DATA)
     if new:
         yield

@@ -2,6 +2,14 @@
 
 from fle.data.dataset import Dataset
 from fle.data.passes import memory_ceiling
-from fle.data.readers import read, read_cache, write_cache
+from fle.data.readers import open_log, prepare, read, read_cache, write_cache
 
-__all__ = ["Dataset", "memory_ceiling", "read", "read_cache", "write_cache"]
+__all__ = [
+    "Dataset",
+    "memory_ceiling",
+    "open_log",
+    "prepare",
+    "read",
+    "read_cache",
+    "write_cache",
+]

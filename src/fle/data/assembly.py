@@ -11,7 +11,7 @@ from fle.data import episodes as rules
 from fle.data import validation
 from fle.data.episodes import Transitions
 from fle.data.faults import Faults
-from fle.data.passes import Array, gather
+from fle.data.passes import Array, gather, row_blocks
 from fle.data.schema import COLUMN_OF, FIELDS, OTHER_ARRAYS, ROW_FIELDS, WORDS, Kind
 from fle.data.validation import Context, flag_array, numeric_array, require_finite
 from fle.errors import DataError
@@ -22,6 +22,10 @@ REQUIRED = tuple(name for name, column in COLUMN_OF.items() if WORDS[column].req
 FLAGS = {name: COLUMN_OF[name] for name in ("terminations", "truncations")}
 # Given by every episode, or by none.
 OPTIONAL = ("propensities",)
+ENDLESS = (
+    "no row is terminated and no truncations were given: every return runs on without an end; give"
+    " terminations (or all-False truncations if the problem never ends)"
+)
 EPISODE_KEYS = (*REQUIRED, *FLAGS, *FLAGS.values(), *OPTIONAL)
 
 
@@ -45,6 +49,7 @@ class Given:
     owned: whether the observations are known to be finite, and their memory may be used again.
     warnings, notes: what was found out before.
     rows: how many there are, where faults are collected: zeros stand for a faulty field.
+    is_part: whether these are some rows of a log; what is said of all its rows must wait.
     """
 
     fields: Mapping[str, Any]
@@ -62,6 +67,7 @@ class Given:
     notes: Sequence[str] = ()
     faults: Faults = field(default_factory=Faults)
     rows: int = 0
+    is_part: bool = False
 
 
 def assemble(given: Given) -> dict[str, Any]:
@@ -77,12 +83,12 @@ def assemble(given: Given) -> dict[str, Any]:
         values["initial_observations"] = initial
     count = _count_actions(given, transitions.others)
     given.faults.require_none()
-    notes = (
-        *given.notes,
-        *sorting,
-        *_remarks_on_episodes(transitions.episodes, warnings),
-        *_remarks_on_actions(transitions.others["actions"], count),
-    )
+    notes = (*given.notes, *sorting)
+    if not given.is_part:
+        known = transitions.episodes
+        number = None if known is None else len(rules.first_rows_in_blocks(known))
+        notes += remarks_on_episodes(number, rows, warnings)
+        notes += remarks_on_actions(transitions.others["actions"], count)
     if given.fields.get("steps") is None:
         transitions = replace(transitions, steps=None)
     transitions = rules.continue_rows(transitions, overwrite=given.owned)
@@ -184,11 +190,9 @@ def _in_episodes(
     ends = [given.fields.get(name) for name in FLAGS]
     # A time-dependent problem ends at its horizon, so there the flags may be absent.
     timeless = given.fields.get("steps") is None
-    if given.fields.get("truncations") is None and timeless and not transitions.terminations.any():
-        warnings.append(
-            "no row is terminated and no truncations were given: every return runs on without an"
-            " end; give terminations (or all-False truncations if the problem never ends)"
-        )
+    known = given.is_part or given.fields.get("truncations") is not None
+    if timeless and not known and not transitions.terminations.any():
+        warnings.append(ENDLESS)
     declared = not timeless
     transitions = rules.settle_flags(transitions, warnings)
     if labels is not None:
@@ -225,21 +229,19 @@ def _at_first_rows(transitions: Transitions) -> dict[str, Array]:
     return initial
 
 
-def _remarks_on_episodes(episodes: Array | None, warnings: list[str]) -> tuple[str, ...]:
-    if episodes is None:
-        return ()
-    starts = rules.starts_episode(episodes)
-    if starts.sum() == 1:
+def remarks_on_episodes(number: int | None, rows: int, warnings: list[str]) -> tuple[str, ...]:
+    """What is to be known of so many episodes, of so many rows in all; None if unknown."""
+    if number == 1:
         warnings.append(
             "the data is one episode only: no interval can be given,"
             " because episodes are the independent pieces that intervals resample"
         )
-    if (starts & rules.ends_episode(episodes)).all():
+    if number == rows:
         return ("every episode has length one: this is a bandit problem",)
     return ()
 
 
-def _remarks_on_actions(actions: Array, count: int | None) -> tuple[str, ...]:
+def remarks_on_actions(actions: Array, count: int | None) -> tuple[str, ...]:
     """Codes that were stored as floats look like a continuous action."""
     if count is not None or actions.shape[1] > 1:
         return ()
@@ -255,7 +257,11 @@ def _remarks_on_actions(actions: Array, count: int | None) -> tuple[str, ...]:
 
 
 def _are_codes(actions: Array) -> bool:
-    values = np.unique(actions)
+    values = np.unique(actions[:FIRST_ROWS])
+    for block in row_blocks(len(actions)):
+        values = np.union1d(values, actions[block])
+        if values.size > MOST_CODES:
+            return False
     whole = bool((values == np.floor(values)).all())
     return whole and values[0] >= 0 and 1 < values.size <= MOST_CODES
 

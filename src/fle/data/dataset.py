@@ -9,7 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fle.data.assembly import Given, assemble, flatten_episodes
-from fle.data.episodes import ends_episode, position_in_episode, starts_episode
+from fle.data.episodes import (
+    ends_episode,
+    first_rows_in_blocks,
+    position_in_episode,
+    starts_episode,
+)
 from fle.data.passes import Array
 from fle.data.schema import ROW_FIELDS, Record, fingerprint
 from fle.data.validation import numeric_array, require_rows, weight_array
@@ -155,7 +160,11 @@ class Dataset(Record, Tabular):
     @property
     def number_of_episodes(self) -> int | None:
         """How many episodes have rows here; None if episodes are unknown."""
-        return None if self.episodes is None else len(np.unique(self.episodes))
+        if self.episodes is None:
+            return None
+        if self.prepared:
+            return len(first_rows_in_blocks(self.episodes))
+        return len(np.unique(self.episodes))
 
     def label(self, action: int) -> str:
         """What an action code is called: its label, or the code itself."""
@@ -243,7 +252,7 @@ class Dataset(Record, Tabular):
 
     def _with(self, changes: Mapping[str, Any]) -> "Dataset":
         """The same with other values, which were checked; no warning is emitted again."""
-        return restored({**vars(self), **changes})
+        return restored({**vars(self), "prepared": (), **changes})
 
     def _require_whole_episodes(self) -> Array:
         if self.episodes is None:
@@ -260,8 +269,10 @@ class Dataset(Record, Tabular):
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the content in hexadecimal, computed anew each time."""
-        return fingerprint(self)
+        """SHA-256 in hexadecimal: of the content, anew each time; of a prepared log, of the
+        checksums of its files.
+        """
+        return self.prepared[1] if self.prepared else fingerprint(self)
 
     def __repr__(self) -> str:
         parts = [f"{len(self)} rows"]

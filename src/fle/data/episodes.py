@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from fle.data.faults import Remark
 from fle.data.passes import (
     Array,
     gather,
     holds_throughout,
     in_parallel,
+    row_blocks,
     successors,
     with_successors,
 )
@@ -73,6 +75,15 @@ def ends_episode(episodes: Array) -> Array:
     return np.concatenate([episodes[1:] != episodes[:-1], [True]])
 
 
+def first_rows_in_blocks(episodes: Array) -> Array:
+    """Where each episode starts, of rows kept together by episode; some rows at a time."""
+    found = [np.zeros(1, np.int64)]
+    for part in row_blocks(len(episodes) - 1):
+        starts = np.flatnonzero(episodes[1:][part] != episodes[:-1][part])
+        found.append(starts + part.start + 1)
+    return np.concatenate(found)
+
+
 def position_in_episode(episodes: Array) -> Array:
     """How many rows of the same episode come before each row."""
     rows = np.arange(len(episodes))
@@ -99,8 +110,12 @@ def settle_flags(transitions: Transitions, warnings: list[str]) -> Transitions:
     if not both.any():
         return transitions
     warnings.append(
-        f"{int(both.sum())} rows are both terminated and truncated (first: row"
-        f" {int(np.argmax(both))}); they are taken as terminated"
+        Remark(
+            "{count} rows are both terminated and truncated (first: row {row}); they are taken as"
+            " terminated",
+            count=int(both.sum()),
+            row=int(np.argmax(both)),
+        )
     )
     return replace(transitions, truncations=transitions.truncations & ~both)
 
@@ -118,7 +133,8 @@ def order_rows(transitions: Transitions, warnings: list[str], notes: list[str]) 
         return transitions
     key = "episode, keeping their order within it" if steps is None else "episode and step"
     told = warnings if steps is None else notes
-    told.append(f"rows were unsorted: {moved} of {len(order)} rows were moved to sort by {key}")
+    said = f"rows were unsorted: {{moved}} of {{rows}} rows were moved to sort by {key}"
+    told.append(Remark(said, moved=moved, rows=len(order)))
     return transitions.take(order)
 
 
@@ -264,8 +280,12 @@ def close_open_ends(transitions: Transitions, warnings: list[str]) -> Transition
     if not unmarked.any():
         return transitions
     warnings.append(
-        f"{int(unmarked.sum())} of {int(last.sum())} episodes end with a row that is neither"
-        " terminated nor truncated; it is treated as truncated"
+        Remark(
+            "{unmarked} of {episodes} episodes end with a row that is neither terminated nor"
+            " truncated; it is treated as truncated",
+            unmarked=int(unmarked.sum()),
+            episodes=int(last.sum()),
+        )
     )
     return replace(transitions, truncations=transitions.truncations | unmarked)
 
@@ -279,9 +299,12 @@ def settle_next_observations(transitions: Transitions, warnings: list[str]) -> T
             if transitions.steps is None and episodes is not None:
                 _refuse_shuffled(transitions, episodes, differs)
             warnings.append(
-                f"the next observation of {int(differs.sum())} rows differs from the following"
-                f" row's observation (first: row {transitions.source_rows[np.argmax(differs)]});"
-                " the given next observations are used"
+                Remark(
+                    "the next observation of {count} rows differs from the following row's"
+                    " observation (first: row {row}); the given next observations are used",
+                    count=int(differs.sum()),
+                    row=int(transitions.source_rows[np.argmax(differs)]),
+                )
             )
         return transitions
     if episodes is None:
@@ -321,8 +344,11 @@ def announce_dropped(transitions: Transitions, warnings: list[str]) -> None:
     count = int(transitions.next_missing.sum())
     if count:
         warnings.append(
-            f"{count} truncated rows have no next observation and were dropped"
-            " (they are not terminal); give next_observations to keep them"
+            Remark(
+                "{count} truncated rows have no next observation and were dropped (they are not"
+                " terminal); give next_observations to keep them",
+                count=count,
+            )
         )
 
 
@@ -341,8 +367,12 @@ def cut_before(transitions: Transitions, unusable: Array, warnings: list[str]) -
         first = np.maximum.accumulate(np.where(starts, np.arange(len(starts)), 0))
         gone = before - (before - unusable)[first] > 0
     warnings.append(
-        f"{int(unusable.sum())} rows have no action or no reward: their episodes are cut there, and"
-        f" {int((gone & ~unusable).sum())} rows after them are left out as well"
+        Remark(
+            "{count} rows have no action or no reward: their episodes are cut there, and {after}"
+            " rows after them are left out as well",
+            count=int(unusable.sum()),
+            after=int((gone & ~unusable).sum()),
+        )
     )
     return replace(
         transitions,

@@ -1,7 +1,8 @@
 """Faults of logged data: raised where they are found, or collected, so that all become known."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import final
 
 from fle.errors import DataError
 
@@ -45,3 +46,41 @@ class FaultyDataError(DataError):
     def __init__(self, found: list[str]) -> None:
         super().__init__("\n".join(found))
         self.found = tuple(found)
+
+
+@final
+class Remark(str):
+    """What is said of rows, with the counts in it, so that parts of a log can be added up.
+
+    >>> said = [Remark("{count} rows moved (first: row {row})", count=2, row=row) for row in (7, 1)]
+    >>> added_up([(0, said[:1]), (100, said[1:])])
+    ('4 rows moved (first: row 7)',)
+
+    counts: by the names in `template`; `row` is the first row that is meant.
+    """
+
+    template: str
+    counts: dict[str, int]
+
+    def __new__(cls, template: str, **counts: int) -> "Remark":
+        """The sentence."""
+        self = super().__new__(cls, template.format(**counts))
+        self.template, self.counts = template, counts
+        return self
+
+
+def added_up(parts: Iterable[tuple[int, Iterable[str]]]) -> tuple[str, ...]:
+    """One remark for all that say the same of parts of a log; other sentences are left out.
+
+    parts: how many rows come before each part, and what was said of it.
+    """
+    found: dict[str, dict[str, int]] = {}
+    for first, remarks in parts:
+        for remark in remarks:
+            if isinstance(remark, Remark):
+                shifted = {n: c + first if n == "row" else c for n, c in remark.counts.items()}
+                known = found.setdefault(remark.template, {})
+                for name, count in shifted.items():
+                    known[name] = known.get(name, 0 if name != "row" else count)
+                    known[name] += count if name != "row" else 0
+    return tuple(str(Remark(template, **counts)) for template, counts in found.items())

@@ -207,6 +207,8 @@ class Record:
     action_labels: tuple[str, ...] = field(default=(), metadata=_fact(identifies=False))
     warnings: tuple[str, ...] = field(metadata=_fact(identifies=False))
     notes: tuple[str, ...] = field(metadata=_fact(identifies=False))
+    # The folder of a prepared log that it is the whole of, and what identifies it.
+    prepared: tuple[str, ...] = field(default=(), metadata=_fact(identifies=False))
 
     def __post_init__(self) -> None:
         rows = len(self.observations)

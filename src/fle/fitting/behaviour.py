@@ -158,6 +158,47 @@ def logging_policy(data: Dataset, *, seed: int = 0, folds: int | None = None) ->
     return estimate if logged is None else _with_logged(estimate, logged, data)
 
 
+def at_other_rows(policy: LoggingPolicy, data: Dataset) -> LoggingPolicy:
+    """What a policy of some rows says of other episodes of the same log.
+
+    Only next observations that are another row's have probabilities; none of the others is used
+    where targets follow the log.
+    """
+    model, rows = policy.model, np.arange(len(data))
+    if data.number_of_actions is not None and data.number_of_observations is not None:
+        return logging_policy(data)
+    if model is not None:
+        # No part was fitted to these episodes, and any may judge them.
+        model = replace(model, parts=rows % 1, inputs=replace(model.inputs, data=data))
+    if policy.probabilities is None:
+        return replace(policy, logged=np.ones(len(data)), model=model)
+    here = data.propensities
+    if model is not None:
+        here = model.ask(rows, data.actions)
+        least = 1 / (len(policy.logged) + here.shape[1])
+        here *= 1 - least * here.shape[1]
+        here += least
+        if data.propensities is not None:
+            here = _completed(here, data.propensities, data.actions)
+    if here is None:
+        return logging_policy(data)
+    following, _ = following_rows(data)
+    logged = here[rows, data.actions]
+    return replace(
+        policy, logged=logged, probabilities=here, next_probabilities=here[following], model=model
+    )
+
+
+def _completed(estimate: Array, logged: Array, actions: Array) -> Array:
+    """Probabilities (n, A) with those of the logged actions as they were logged."""
+    here, rows = estimate.astype(np.float64), np.arange(len(logged))
+    here[rows, actions] = 0.0
+    left = here.sum(axis=1)
+    here *= ((1 - logged) / np.where(left > 0, left, 1.0))[:, None]
+    here[rows, actions] = logged
+    return here
+
+
 def _estimated(data: Dataset, seed: int, folds: int | None) -> LoggingPolicy:
     parts = dealt_rows(data, folds, seed)
     unit = "rows" if data.episodes is None else "episodes"
@@ -228,11 +269,7 @@ def _with_logged(estimate: LoggingPolicy, logged: Array, data: Dataset) -> Loggi
     known = replace(estimate, logged=logged, known=True, source=LOGGED, calibration=lag)
     if estimate.probabilities is None or estimate.next_probabilities is None:
         return known
-    here, rows = estimate.probabilities.astype(np.float64), np.arange(len(data))
-    here[rows, data.actions] = 0.0
-    left = here.sum(axis=1)
-    here *= ((1 - logged) / np.where(left > 0, left, 1.0))[:, None]
-    here[rows, data.actions] = logged
+    here = _completed(estimate.probabilities, logged, data.actions)
     following, stands = following_rows(data)
     after = np.where(stands[:, None], here[following], estimate.next_probabilities)
     return replace(known, probabilities=here, next_probabilities=after)

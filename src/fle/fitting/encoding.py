@@ -149,24 +149,41 @@ class Encoder:
             return None
         return Lattice(steps * self.reward_origin, self.reward_spacing)
 
-    def rows(self, data: Dataset, table: ActionTable, trail: Trail) -> Rows:
-        """All rows of the data with the target policy's next actions."""
+    def rows(
+        self, data: Dataset, table: ActionTable, trail: Trail, *, room: int | None = None
+    ) -> Rows:
+        """All rows of the data with the target policy's next actions.
+
+        room: rows that the arrays have room for, so that those of several data sets have one shape.
+        """
         codes = data.observations.ndim == 1
         apart = np.flatnonzero(codes | ~shows_next(data.observations, data.next_observations))
         following = np.arange(1, len(data) + 1, dtype=np.int32)
         following[apart] = len(data) + np.arange(len(apart))
         others = gather(data.next_observations, apart)
+        observations = self.observations(data.observations, others)
+        candidates = self.actions(table.listed)
+        sizes = [len(observations), len(data), len(candidates)]
+        if room is not None:
+            # Next observations may all be others than those of the rows.
+            sizes = [2 * room, room, 1 if len(candidates) == 1 else room]
         return Rows(
-            observations=placed(self.observations(data.observations, others)),
-            actions=placed(self.actions(data.actions)),
-            following=placed(following),
-            next_actions=placed(self.actions(table.listed)),
-            probabilities=placed(trail.probabilities),
+            observations=placed(_filled_up(observations, sizes[0])),
+            actions=placed(_filled_up(self.actions(data.actions), sizes[1])),
+            following=placed(_filled_up(following, sizes[1])),
+            next_actions=placed(_filled_up(candidates, sizes[2])),
+            probabilities=placed(_filled_up(trail.probabilities, sizes[1])),
         )
 
     def inputs(self, observations: np.ndarray, actions: np.ndarray) -> np.ndarray:
         """Encoded (observation, action) pairs, one a row."""
         return as_vectors(self.observations(observations), self.actions(actions), self.sizes)
+
+
+def _filled_up(array: np.ndarray, size: int) -> np.ndarray:
+    if len(array) == size:
+        return array
+    return np.pad(array, [(0, size - len(array))] + [(0, 0)] * (array.ndim - 1))
 
 
 def _sizes(data: Dataset, *, codes: bool) -> Sizes:

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 from fle.errors import TrainingError
 from fle.fitting.encoding import Encoder, Fitted, Frame, Rows, transitions
 from fle.fitting.following import Lines, Trail, by_fit
+from fle.fitting.large_logs import Feeding
 from fle.fitting.measurement import MEASURED_ROWS, Before, Measurement, StageRecord
 from fle.fitting.optimiser import (
     Layout,
@@ -137,6 +138,8 @@ class Loop:
     kept: how many of the last fits the result needs; all of them where there is a horizon.
     probe: inputs at the initial states, at which every stage is asked what it says.
     warm: fits of the same plan under other weights to begin from; see `refit`.
+    feeding: of a log that is too large to be held at once, what stages are trained on; `rows` are
+        some of it, on which they are measured.
     """
 
     spec: ModelSpec
@@ -151,6 +154,18 @@ class Loop:
     finite: bool
     seed: int
     warm: tuple[Fitted, ...] = ()
+    feeding: Feeding | None = None
+
+    def fed(self, number: int) -> "tuple[Loop, np.ndarray]":
+        """The loop over the rows that a stage is trained on, and which of them it uses."""
+        stage = self.stages[number]
+        if self.feeding is None:
+            return self, stage.rows
+        fed = self.feeding.at(number, stage.step, len(self.stages))
+        if fed is None:
+            return self, stage.rows
+        rows, trail, weights, places = fed
+        return replace(self, rows=rows, trail=trail, weights=weights, feeding=None), places
 
     @cached_property
     def objective(self) -> Objective:
@@ -504,7 +519,8 @@ class StageTask:
         law, optimiser = self.law, self.state.optimiser
         if optimiser is None:
             optimiser = initial_state(law)
-        train = self.loop.training(number, stages, self.stage.rows, self)
+        loop, rows = self.loop.fed(number)
+        train = loop.training(number, stages, rows, self)
         optimiser, losses = train(objective, law, optimiser, self.weight_decay)
         finite = np.append(np.isfinite(losses), np.isfinite(optimiser.average).all())
         if not finite.all():

@@ -16,6 +16,7 @@ cost most of the rows, and the tails of a fit grow with what is lost [0017].
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -66,6 +67,7 @@ class Occupancy:
     beyond: share of the policy's visits where hardly anything was logged; weights stop short there.
     steps: how many steps the visits were followed.
     pairs: what the policy does on its whole way, actions included, as the log shows it.
+    told_by, visits: what tells the weights of other rows, while the plan is in this process.
     """
 
     weights: Array
@@ -74,6 +76,15 @@ class Occupancy:
     beyond: float
     steps: int
     pairs: "VisitedPairs"
+    told_by: "_Space | None" = None
+    visits: "tuple[_Visit, ...]" = ()
+
+    def at_rows(self, data: Dataset) -> Array:
+        """(n,) Weights of other rows of the same log."""
+        base = np.ones(len(data)) if data.weights is None else data.weights / data.weights.mean()
+        if self.told_by is None:
+            return base
+        return _finished(base * self.told_by.ratios(self.visits, data), base, data.steps)
 
     @property
     def worthwhile(self) -> bool:
@@ -94,7 +105,8 @@ class Occupancy:
 
     def as_plain(self) -> dict[str, Any]:
         """The figures, for machines."""
-        return {k: v for k, v in vars(self).items() if k not in ("weights", "pairs")}
+        figures = ("effective_size", "distance", "beyond", "steps")
+        return {name: getattr(self, name) for name in figures}
 
 
 class VisitedPairs(NamedTuple):
@@ -150,7 +162,7 @@ def occupancy(
     tabular = data.number_of_observations is not None and data.discrete_actions
     space = _Cells(data, target, base) if tabular else _Tilts(data, target, base, seed)
     visits, pairs, lost = _followed(space, data.steps is None, gamma, horizon)
-    weights = _finished(base * space.ratios(visits), base, data.steps)
+    weights = _finished(base * space.ratios(visits, data), base, data.steps)
     beyond = sum(visit.beyond for visit in visits) / sum(visit.mass for visit in visits)
     return Occupancy(
         weights=weights,
@@ -165,6 +177,8 @@ def occupancy(
             lost / max(lost + float(pairs.sum()), 1e-300) if tabular else beyond,
             tuple((v.step, v.rows, v.mass) for v in visits),
         ),
+        told_by=space,
+        visits=tuple(visits),
     )
 
 
@@ -232,8 +246,8 @@ class _Space(Protocol):
     def apart(self, means: Array, others: Array) -> float:
         """How far apart visits are: in standard deviations, or in total variation."""
 
-    def ratios(self, visits: list[_Visit]) -> Array:
-        """(n,) Visits over density of the log at the observation of each row."""
+    def ratios(self, visits: Sequence[_Visit], data: Dataset) -> Array:
+        """(n,) Visits over density of the log at the observation of each row of the data."""
 
 
 def _followed(
@@ -313,7 +327,8 @@ class _Cells:
         rows = _at(self._steps, step, len(self._base))
         if not len(rows):
             return None
-        chances = self._ratio(self._cells, means, rows) * self._base[rows] / len(rows)
+        ratios = self._ratio(self._cells, means, rows)[self._cells[rows]]
+        chances = ratios * self._base[rows] / len(rows)
         by_state = means.reshape(self._states, self._actions).sum(axis=1)
         return _Law(rows, chances, by_state, max(0.0, 1 - float(chances.sum())))
 
@@ -321,16 +336,18 @@ class _Cells:
         return 0.5 * float(np.abs(means - others).sum())
 
     def _ratio(self, places: Array, means: Array, rows: Array) -> Array:
-        """Probability of the place of each of these rows over the share of its rows among them."""
+        """Probability of every place over the share of its rows among these rows."""
         logged = np.bincount(places[rows], self._base[rows], minlength=len(means)) / len(rows)
-        ratios: Array = (means / np.where(logged > 0, logged, np.inf))[places[rows]]
+        ratios: Array = means / np.where(logged > 0, logged, np.inf)
         return ratios
 
-    def ratios(self, visits: list[_Visit]) -> Array:
-        ratios = np.zeros(len(self._base))
+    def ratios(self, visits: Sequence[_Visit], data: Dataset) -> Array:
+        ratios, places = np.zeros(len(data)), self._places(data.observations)
         for visit in visits:
-            rows = _at(self._steps, visit.step, len(self._base))
-            ratios[rows] += visit.mass * self._ratio(self._logged, visit.law, rows)
+            known = _at(self._steps, visit.step, len(self._base))
+            rows = _at(data.steps, visit.step, len(data))
+            by_place = self._ratio(self._logged, visit.law, known)
+            ratios[rows] += visit.mass * by_place[places[rows]]
         return ratios
 
 
@@ -381,8 +398,8 @@ class _Tilts:
     def apart(self, means: Array, others: Array) -> float:
         return float(np.abs(means - others).max())
 
-    def ratios(self, visits: list[_Visit]) -> Array:
-        data, ratios = self._data, np.zeros(len(self._data))
+    def ratios(self, visits: Sequence[_Visit], data: Dataset) -> Array:
+        ratios = np.zeros(len(data))
         masses = np.array([visit.mass for visit in visits])
         steps = np.array([visit.step for visit in visits])
         thetas, constants = self._features.unstandardised([visit.law for visit in visits])

@@ -45,8 +45,19 @@ class PlanWriter:
             make_directory(self._folder / name)
         # Networks that estimated the logging policy have said all that is asked of them.
         logging = plan.logging and dataclasses.replace(plan.logging, model=None)
+        visited = plan.occupancy
+        visited = visited and dataclasses.replace(visited, told_by=None, visits=())
+        if plan.large is not None:
+            raise SettingsError(
+                f"The log has {len(plan.large.data):,} rows, which are not written anew for every"
+                " plan; leave out the executor."
+            )
         fields = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)}
-        fields |= {"logging": logging, "warm": stacked(plan.warm) if plan.warm else {}}
+        fields |= {
+            "logging": logging,
+            "occupancy": visited,
+            "warm": stacked(plan.warm) if plan.warm else {},
+        }
         content = plain_json(self._plain(fields)).encode()
         name = hashlib.sha256(content).hexdigest()
         path = self._folder / PLANS / f"{name}.json"

@@ -33,6 +33,7 @@ from fle.fitting.growth import (
     going_on_from,
     inherited,
 )
+from fle.fitting.large_logs import Feeding, LargeLog
 from fle.fitting.loop import Finished, Keeper, Loop, NothingKept
 from fle.fitting.occupancy import Occupancy, occupancy
 from fle.fitting.problem import (
@@ -56,6 +57,7 @@ from fle.fitting.remarks import data_remarks, ends_at, unsettled
 from fle.fitting.replicates import NoRefitKept, RefitKeeper, Resampling, replicates
 from fle.fitting.runs import begin_run
 from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness
+from fle.fitting.structure import explained_by_polynomial
 from fle.fitting.supports import return_limits
 from fle.fitting.visits import Visits
 from fle.models.objectives import GradientObjective
@@ -64,6 +66,7 @@ from fle.models.support import lattice_of
 from fle.notebook import Tabular, html_lines
 from fle.policies import ActionTable, Policy, TabulatedPolicy, settle, tabulated
 from fle.policies.answers import by_action
+from fle.policies.kept_answers import Answers
 from fle.recipe import (
     FIRST_LOOK,
     NEGLIGIBLE,
@@ -105,6 +108,7 @@ class Plan(Tabular):
     warm: fits of an earlier run that training begins with. growth: what changed since then.
     notes, warnings: what was decided for the user, and what they should know.
     withheld: why no headline number can be given; None where it can.
+    large: the log of which `data` are some rows, where it is too large to be held at once.
     """
 
     problem: Problem
@@ -132,6 +136,7 @@ class Plan(Tabular):
     calibration: bool = False
     warm: tuple[Fitted, ...] = ()
     growth: Growth | None = None
+    large: LargeLog | None = None
 
     @property
     def withheld(self) -> str | None:
@@ -266,11 +271,13 @@ class Plan(Tabular):
 
     def loop(self) -> Loop:
         """The loop that carries it out."""
+        room = None if self.large is None else self.large.size
         return Loop(
             spec=self.model,
             recipe=self.recipe,
             encoder=self.encoder,
-            rows=self.encoder.rows(self.data, self.following, self.trail),
+            rows=self.encoder.rows(self.data, self.following, self.trail, room=room),
+            feeding=self._feeding(),
             trail=self.trail,
             weights=self.weights,
             stages=self.stages,
@@ -279,6 +286,26 @@ class Plan(Tabular):
             finite=self.problem.horizon is not None,
             seed=self.provenance.seed,
             warm=self.warm,
+        )
+
+    def _feeding(self) -> Feeding | None:
+        """What stages are trained on, of a log that is too large to be held at once."""
+        if self.large is None or not self.is_trained:
+            return None
+        draws, seed = self.provenance.settings["action_draws"], self.provenance.seed
+        used = self.occupancy is not None and self.weights is self.occupancy.weights
+        return Feeding(
+            log=self.large,
+            window=self.data,
+            policy=self.target.asked,
+            trail=self.trail,
+            trace=self.recipe.trace,
+            logging=self.logging if self.logging is not None and self.logging.reliable else None,
+            occupancy=self.occupancy if used else None,
+            encoder=self.encoder,
+            answers=Answers.of(self.large.data, self.target.fingerprint, draws, seed),
+            uses=self.recipe.steps * self.recipe.batch_size,
+            most_rows=max(stage.rows.size for stage in self.stages),
         )
 
     def as_plain(self) -> dict[str, Any]:
@@ -410,6 +437,7 @@ class LogFacts:
     data: Dataset
     gamma: float
     horizon: int | None
+    whole: Dataset
 
     @cached_property
     def logging(self) -> LoggingPolicy:
@@ -419,7 +447,7 @@ class LogFacts:
     @cached_property
     def fingerprint(self) -> str:
         """Of the data."""
-        return self.log.fingerprint
+        return self.whole.fingerprint
 
     @cached_property
     def logged(self) -> LoggedData:
@@ -431,8 +459,8 @@ class LogFacts:
 class Planner:
     """Plans for any number of policies on one log; what no policy changes is worked out once.
 
-    log: as it was given. data: the rows that are used. earlier: what is gone on from.
-    shape: shared with other policies.
+    log: as it was given, or what stands for a large one. data: the rows that are used. earlier:
+    what is gone on from. shape: shared with other policies.
 
     Example: `planner = Planner.of(data, gamma=0.99); plans = [planner.plan(p) for p in policies]`.
     """
@@ -451,6 +479,7 @@ class Planner:
     facts: LogFacts
     earlier: Evaluation | None = None
     shape: Shape | None = None
+    large: LargeLog | None = None
 
     @classmethod
     def of(
@@ -478,9 +507,12 @@ class Planner:
         gamma = checked_gamma(gamma, horizon, stages)
         wanted, opinions = _wanted(interval, second_opinions, quick)
         require_dataset(data)
+        large = LargeLog.of(data, data.number_of_actions or action_draws, 0)
+        whole, data = data, data if large is None else large.window
         used, use, notes = _used_rows(data, rows, horizon)
         return cls(
             log=data,
+            large=large,
             data=used,
             question=Question(gamma, horizon, use, stages, bool(quick)),
             model=model,
@@ -491,7 +523,7 @@ class Planner:
             second_opinions=opinions,
             unusual=_unusual(second_opinions, calibration, quick),
             notes=tuple(notes),
-            facts=LogFacts(data, used, gamma, horizon),
+            facts=LogFacts(data, used, gamma, horizon, whole),
             earlier=run,
         )
 
@@ -501,7 +533,11 @@ class Planner:
 
     def ask(self, policy: Policy) -> TabulatedPolicy:
         """What a policy does at the rows that are used."""
-        return _asked(policy, self.log, self.data, self.action_draws, self.seed)
+        if self.large is None:
+            return _asked(policy, self.log, self.data, self.action_draws, self.seed)
+        self.large.require_askable(policy)
+        target = _asked(policy, self.log, self.data, self.action_draws, self.seed)
+        return replace(target, asked=policy)
 
     def planned(self, target: TabulatedPolicy) -> Plan:
         """The plan of a policy that was asked."""
@@ -513,6 +549,9 @@ class Planner:
             provenance = Provenance(*prints, int(self.seed), settings, current_versions())
             wanted = self.interval, self.second_opinions
             planned = _plan_of(decisions, target, self.facts.logged, provenance, *wanted)
+            if self.large is not None:
+                notes = (*planned.notes, self.large.in_words(planned.is_trained))
+                planned = replace(planned, large=self.large, notes=notes)
             planned = going_on_from(self.earlier, planned) if self.earlier else planned
         for remark in planned.warnings[len(self.log.warnings) :]:
             warnings.warn(remark, FLEWarning, stacklevel=3)
@@ -535,7 +574,17 @@ def _decisions(planner: Planner, target: TabulatedPolicy) -> "Decisions":
     needed = planned_memory(len(used), target.following.candidates)
     require_memory(needed, "The plan", len(used))
     spec, why = _chosen_model(planner.model, used, planner.question)
+    if planner.model == "auto":
+        why += _suggested(used, planner.question, target)
     return _decide(planner, target, spec, notes + why)
+
+
+def _suggested(data: Dataset, question: "Question", target: TabulatedPolicy) -> list[str]:
+    """A class that is fitted exactly, where the log has nothing against it [0040]."""
+    if question.horizon is not None or question.rows != "all":
+        return []
+    found = explained_by_polynomial(data, target, question.gamma)
+    return [] if found is None else [found]
 
 
 def _unusual(second_opinions: bool, calibration: bool, quick: bool) -> dict[str, bool]:

@@ -241,4 +241,5 @@ def warm_loop(loop: Loop, state: LoopState) -> Loop:
         recipe = replace(recipe, steps=max(1, round(REFIT_STEPS * recipe.steps)))
     stages = tuple(replace(stage, decays=()) for stage in stages)
     recipe = replace(recipe, weight_decay=state.weight_decay)
-    return replace(loop, stages=stages, recipe=recipe, warm=state.fits)
+    # What is resampled are the episodes of the plan.
+    return replace(loop, stages=stages, recipe=recipe, warm=state.fits, feeding=None)

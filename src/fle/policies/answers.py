@@ -68,6 +68,7 @@ class TabulatedPolicy:
         coverage: None for the policy that logged the data, which covers itself.
         remarks: reservations: what the log did not say about the policy, then about coverage.
         opening: at the first row of each episode; None where that cannot be known.
+        asked: the policy, where more rows will be asked for.
     """
 
     following: ActionTable
@@ -75,6 +76,7 @@ class TabulatedPolicy:
     coverage: Coverage | None
     remarks: tuple[str, ...]
     opening: ActionTable | None = None
+    asked: Any = None
 
     @property
     def fingerprint(self) -> str:

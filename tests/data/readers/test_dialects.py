@@ -2,11 +2,13 @@
 
 import importlib.util
 
+import h5py
 import numpy as np
 import pytest
 
 from fle.data import read
 from fle.data.readers.formats import separator
+from fle.errors import DataError
 
 LINES = [
     "patient{0}when{0}lab{0}drug{0}score{0}over",
@@ -63,3 +65,25 @@ def test_separators_decimals_and_dates(tmp_path, parser, mark, decimal):
 )
 def test_the_header_says_what_separates(head, mark):
     assert separator(head) == mark
+
+
+@pytest.mark.parametrize("name", ["log.xlsx", "log.json", "log.dta"])
+def test_what_pandas_reads_is_left_to_pandas(tmp_path, name):
+    (tmp_path / name).write_bytes(b"PK\x03\x04 a spreadsheet")
+    with pytest.raises(DataError, match=r"save it as CSV or Parquet, or.*pandas\.read_"):
+        read(tmp_path / name)
+
+
+def test_dates_that_may_be_read_two_ways_are_refused(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("\n".join(LINES).format(",", ".").replace("01.03.2024", "03/01/2024") + "\n")
+    with pytest.raises(DataError, match=r"'when', row 0 is the text '03/01/2024 08:00'"):
+        read(path, **MAPPED)
+
+
+def test_groups_of_episodes_are_told_from_tables(tmp_path):
+    with h5py.File(tmp_path / "log.hdf5", "w") as file:
+        for number in range(3):
+            file[f"data/demo_{number}/actions"] = np.zeros((4, 1))
+    with pytest.raises(DataError, match=r"3 groups hold actions.*from_episodes"):
+        read(tmp_path / "log.hdf5")

@@ -5,7 +5,8 @@ Errors name the file, the column and the row. pandas and polars are not imported
 
 import gzip
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,6 +27,7 @@ from fle.data.readers.columns import (
 from fle.data.readers.formats import (
     COMMA_NUMBER,
     DOTTED,
+    RemoteFile,
     dialect_note,
     optional_package,
     reading,
@@ -42,39 +44,53 @@ NUMBER, SHORTEST = 8, 2
 MOST_PACKED = 20
 
 
-def parquet_source(paths: Sequence[Path]) -> Source:
-    """The columns of all shards, which must have one schema."""
+@contextmanager
+def parquet_file(path: Path | RemoteFile) -> Iterator[Any]:
+    """A file on a disk or of another file system, as pyarrow opens it."""
     pq = optional_package("pyarrow.parquet", "reading Parquet")
+    with reading(path, "Parquet"):
+        remote = isinstance(path, RemoteFile)
+        opened = path.system.open_input_file(path.path) if isinstance(path, RemoteFile) else path
+        with pq.ParquetFile(
+            opened, page_checksum_verification=True, memory_map=not remote, pre_buffer=remote
+        ) as file:
+            yield file
+
+
+def parquet_schema(paths: Sequence[Path | RemoteFile]) -> Any:
+    """Of all shards, which must have one."""
     schemas: list[tuple[str, Any]] = []
     for path in paths:
-        with reading(path, "Parquet"):
-            schema = pq.read_schema(path)
-            require_distinct(str(path), _leaf_names(schema))
-        schemas.append((str(path), schema))
+        with parquet_file(path) as file:
+            require_distinct(str(path), leaf_names(file.schema_arrow))
+            schemas.append((str(path), file.schema_arrow))
     _require_one_schema(schemas)
+    return schemas[0][1]
+
+
+def parquet_source(paths: Sequence[Path | RemoteFile]) -> Source:
+    """The columns of all shards, which must have one schema."""
+    schema = parquet_schema(paths)
 
     def load(names: Sequence[str]) -> Columns:
         tables = []
         for path in paths:
-            with (
-                reading(path, "Parquet"),
-                pq.ParquetFile(path, page_checksum_verification=True, memory_map=True) as file,
-            ):
-                tables.append((str(path), file.read(columns=_top_level(schemas[0][1], names))))
-        return _columns_of(tables, names)
+            with parquet_file(path) as file:
+                tables.append((str(path), file.read(columns=top_level(schema, names))))
+        return columns_of(tables, names)
 
     def size(names: Sequence[str]) -> Size:
         rows = stored = 0
         for path in paths:
-            with reading(path, "Parquet"):
-                metadata = pq.read_metadata(path)
+            with parquet_file(path) as file:
+                metadata = file.metadata
                 rows += metadata.num_rows
                 groups = range(metadata.num_row_groups)
                 stored += sum(metadata.row_group(group).total_byte_size for group in groups)
         # A column of one value is nothing in the file, and eight bytes a row in memory.
         return Size(rows, max(stored, NUMBER * rows * len(names)))
 
-    return Source(str(paths[0]), tuple(_leaf_names(schemas[0][1])), load, size=size)
+    return Source(str(paths[0]), tuple(leaf_names(schema)), load, size=size)
 
 
 def csv_source(paths: Sequence[Path]) -> Source:
@@ -153,7 +169,7 @@ def arrow_source(paths: Sequence[Path]) -> Source:
     for path in paths:
         with reading(path, "Arrow"), pa.OSFile(str(path)) as file:
             table = pa.ipc.open_file(file).read_all()
-            require_distinct(str(path), _leaf_names(table.schema))
+            require_distinct(str(path), leaf_names(table.schema))
         tables.append((str(path), table))
     _require_one_schema([(path, table.schema) for path, table in tables])
     return _tables_source(tables)
@@ -195,7 +211,7 @@ def _polars_table(frame: Any) -> Any:
 
 
 def _frame_source(name: str, table: Any) -> Source:
-    require_distinct(name, _leaf_names(table.schema))
+    require_distinct(name, leaf_names(table.schema))
     return _tables_source([(name, table)])
 
 
@@ -203,10 +219,10 @@ def _tables_source(tables: Sequence[tuple[str, Any]]) -> Source:
     """Tables that are in memory, and follow each other."""
 
     def load(names: Sequence[str]) -> Columns:
-        return _columns_of(tables, names)
+        return columns_of(tables, names)
 
     name, first = tables[0]
-    return Source(name, tuple(_leaf_names(first.schema)), load)
+    return Source(name, tuple(leaf_names(first.schema)), load)
 
 
 def _pandas_source(frame: Any) -> Source:
@@ -258,7 +274,7 @@ def _require_one_schema(schemas: Sequence[tuple[str, Any]]) -> None:
                 )
 
 
-def _top_level(schema: Any, names: Sequence[str]) -> list[str]:
+def top_level(schema: Any, names: Sequence[str]) -> list[str]:
     """The stored columns that hold `names`, some of which may be fields of a struct."""
     # Every beginning of a wanted name that a dot ends: a.b.c may lie in a or in a.b.
     beginnings = set(names)
@@ -267,13 +283,13 @@ def _top_level(schema: Any, names: Sequence[str]) -> list[str]:
     return [name for name in schema.names if name in beginnings]
 
 
-def _leaf_names(schema: Any) -> list[str]:
+def leaf_names(schema: Any) -> list[str]:
     """Column names, where the fields of a struct are columns of their own: parent.child."""
     pa = optional_package("pyarrow", "reading tables")
     names = []
     for field in schema:
         if pa.types.is_struct(field.type):
-            names += [f"{field.name}.{child}" for child in _leaf_names(field.type)]
+            names += [f"{field.name}.{child}" for child in leaf_names(field.type)]
         else:
             names.append(field.name)
     return names
@@ -287,39 +303,49 @@ def flattened(table: Any) -> Any:
     return table
 
 
-def _columns_of(tables: Sequence[tuple[str, Any]], names: Sequence[str]) -> Columns:
-    """The named columns of tables that follow each other, each with the name of its file."""
+def columns_of(
+    tables: Sequence[tuple[str, Any]], names: Sequence[str], firsts: Sequence[int] | None = None
+) -> Columns:
+    """The named columns of tables that follow each other, each with the name of its file.
+
+    firsts: how many rows of its file come before each table, where it is a part of it.
+    """
     blocks: dict[str, list[Array]] = {name: [] for name in names}
     nulls: dict[str, Array] = {}
     parts, rows = [], 0
     whole = sum(table.num_rows for _, table in tables)
-    for source, table in tables:
+    for (source, table), first in zip(tables, firsts or [0] * len(tables), strict=True):
         with reading(source, "a table"):
             flat = flattened(table).select(list(names))
             # Offsets that point outside their buffer would end the whole process.
             flat.validate(full=True)
             for name in names:
-                found, missing = column_blocks(source, name, flat.column(name))
+                found, missing = column_blocks(source, name, flat.column(name), first)
                 blocks[name] += found
                 if missing is not None:
                     mask = nulls.setdefault(name, np.zeros(whole, dtype=bool))
                     mask[rows : rows + table.num_rows] = missing
         if table.num_rows == 0:
             raise DataError(f"{source} is empty: it has columns but no row; expected rows")
-        parts.append(Part(source, table.num_rows))
+        parts.append(Part(source, table.num_rows, first))
         rows += table.num_rows
     return Columns(tuple(parts), blocks, nulls)
 
 
-def column_blocks(source: str, name: str, column: Any) -> tuple[list[Array], Array | None]:
-    """A chunked column as arrays, and where it has no value; text and dates are kept."""
+def column_blocks(
+    source: str, name: str, column: Any, first: int = 0
+) -> tuple[list[Array], Array | None]:
+    """A chunked column as arrays, and where it has no value; text and dates are kept.
+
+    first: how many rows come before it.
+    """
     row, blocks, missing = 0, [], None
     for chunk in map(_plain, column.chunks):
         if len(chunk) > 0:
             if chunk.null_count:
                 missing = np.zeros(len(column), dtype=bool) if missing is None else missing
                 missing[row : row + len(chunk)] = np.asarray(chunk.is_null(), dtype=bool)
-            blocks.append(_block(source, name, chunk, row))
+            blocks.append(_block(source, name, chunk, first + row))
             row += len(chunk)
     _require_one_shape(source, name, blocks)
     return blocks, missing

@@ -9,12 +9,12 @@ import numpy as np
 from fle.data.dataset import Dataset, restored
 from fle.data.passes import Array, by_column
 from fle.data.readers.formats import optional_package, reading
-from fle.data.schema import FACTS, OTHER_ARRAYS, ROW_FIELDS
+from fle.data.schema import FACTS, OTHER_ARRAYS, ROW_FIELDS, fingerprint
 from fle.errors import DataError
 from fle.files import written_whole
 
 MARK = b"fle dataset"
-FORMAT = MARK + b" 4"
+FORMAT = MARK + b" 5"
 # Tried before the array's own type, and used only if nothing is lost.
 SMALLER = {"f8": "f4", "i8": "i4"}
 
@@ -30,8 +30,8 @@ def write_cache(data: Dataset, path: str | Path) -> None:
         "by_column": by_columns,
         "shapes": {name: list(array.shape) for name, array in stored.items()},
         "types": {name: arrays[name].dtype.str.lstrip("<>|=") for name in stored},
-        "facts": {name: getattr(data, name) for name in FACTS},
-        "fingerprint": data.fingerprint,
+        "facts": {name: getattr(data, name) for name in FACTS} | {"prepared": ()},
+        "fingerprint": fingerprint(data),
     }
     # Arrays differ in length, so each is one list in a table of one row.
     columns = {name: _as_list(pa, array) for name, array in stored.items()}

@@ -9,8 +9,10 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from types import ModuleType
+from typing import Any, final
 
 import numpy as np
 
@@ -41,6 +43,10 @@ BY_PANDAS = {
 }
 MAGIC = {b"PAR1": "parquet", b"\x89HDF": "hdf5", b"PK\x03\x04": "npz", b"ARRO": "arrow"}
 SHARDED = ("parquet", "csv", "arrow")
+# What a prepared log says of itself; there from its beginning on.
+PREPARED = "prepared.json"
+# Of an object store, or another file system that Arrow knows.
+ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://.+", re.DOTALL)
 SEPARATORS = (",", ";", "\t", "|")
 # How pyarrow is told of dates such as 31.12.2024, which are read the same way everywhere.
 DOTTED = ("%d.%m.%Y", "%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S")
@@ -49,12 +55,33 @@ _DOTTED_DATE = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(?: (\d{2}:\d{2}(?::\d{
 MINARI_ID = re.compile(r"[\w.-]+(/[\w.-]+)*-v\d+")
 
 
+@final
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file of one of Arrow's file systems.
+
+    address: what errors call it: without what stands behind a question mark, as keys may.
+    """
+
+    system: Any
+    path: str
+    address: str
+
+    @property
+    def name(self) -> str:
+        """The last part of the address."""
+        return self.address.rpartition("/")[2]
+
+    def __str__(self) -> str:
+        return self.address
+
+
 @dataclass(frozen=True)
 class Files:
-    """Files of one format, or the folder of a Minari data set."""
+    """Files of one format, or a folder that is one data set."""
 
     kind: str
-    paths: tuple[Path, ...]
+    paths: tuple[Any, ...]
 
 
 def optional_package(module: str, purpose: str) -> ModuleType:
@@ -69,7 +96,7 @@ def optional_package(module: str, purpose: str) -> ModuleType:
 
 
 @contextmanager
-def reading(path: Path | str, kind: str) -> Iterator[None]:
+def reading(path: Path | RemoteFile | str, kind: str) -> Iterator[None]:
     """Whatever a parser makes of bytes it does not understand becomes one kind of error."""
     try:
         yield
@@ -91,10 +118,11 @@ def reading(path: Path | str, kind: str) -> Iterator[None]:
 def find_files(given: str | Path | Sequence[str | Path]) -> Files:
     """The files behind what the user named."""
     if not isinstance(given, str | Path):
-        paths = [Path(part) for part in given]
-        if not paths:
+        if not given:
             raise DataError("the list of files is empty; expected at least one")
-        return _of_one_kind(paths)
+        return _of_one_kind([file for part in given for file in _named(part)])
+    if isinstance(given, str) and ADDRESS.fullmatch(given):
+        return _of_one_kind(_remote(given))
     path = Path(given)
     if path.is_dir():
         return _folder(path)
@@ -114,7 +142,45 @@ def find_files(given: str | Path | Sequence[str | Path]) -> Files:
     raise DataError(f"{path}: expected a file or a folder, got neither; check the path")
 
 
+def _named(given: str | Path) -> Sequence[Any]:
+    """The files of one entry of a list."""
+    if isinstance(given, str) and ADDRESS.fullmatch(given):
+        return _remote(given)
+    return [Path(given)]
+
+
+def _remote(address: str) -> list[RemoteFile]:
+    """The files behind an address: one, those of a folder, or those that a pattern matches."""
+    optional_package("pyarrow", f"reading {address.partition('://')[0]} addresses")
+    from pyarrow import ArrowException, fs
+
+    shown, _, settings = address.partition("?")
+    root = shown.partition("*")[0].rpartition("/")[0] if "*" in shown else shown
+    scheme = shown.partition("://")[0]
+    try:
+        system, path = fs.FileSystem.from_uri(f"{root}?{settings}" if settings else root)
+        if "*" not in shown and system.get_file_info(path).is_file:
+            return [RemoteFile(system, path, shown)]
+        infos = system.get_file_info(fs.FileSelector(path, recursive=True))
+    except (ArrowException, OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"{shown}: cannot be read ({reason}); check the address") from error
+    files = sorted(info.path for info in infos if info.is_file)
+    pattern = f"{path}{shown[len(root) :]}"
+    found = [
+        RemoteFile(system, name, f"{scheme}://{name.lstrip('/')}")
+        for name in files
+        if (fnmatchcase(name, pattern) if "*" in shown else _suffix(name) in SUFFIXES)
+        and not name.rpartition("/")[2].startswith((".", "_"))
+    ]
+    if not found:
+        raise DataError(f"{shown}: no data files there; check the address")
+    return found
+
+
 def _folder(folder: Path) -> Files:
+    if is_prepared(folder):
+        return Files("prepared", (folder,))
     minari = minari_folder(folder)
     if minari is not None:
         return Files("minari", (minari,))
@@ -122,7 +188,7 @@ def _folder(folder: Path) -> Files:
         path
         for path in folder.rglob("*")
         if path.is_file()
-        and _suffix(path) in SUFFIXES
+        and _suffix(path.name) in SUFFIXES
         and not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
     )
     if not found:
@@ -130,7 +196,12 @@ def _folder(folder: Path) -> Files:
     return _of_one_kind(found)
 
 
-def _of_one_kind(paths: Sequence[Path]) -> Files:
+def is_prepared(folder: Path) -> bool:
+    """Whether `fle prepare` has written there, if only the beginning."""
+    return (folder / PREPARED).is_file()
+
+
+def _of_one_kind(paths: Sequence[Any]) -> Files:
     kinds = {_kind(path): path for path in paths}
     if len(kinds) > 1:
         first, second = list(kinds.values())[:2]
@@ -144,19 +215,23 @@ def _of_one_kind(paths: Sequence[Path]) -> Files:
             f"{paths[0]} and {paths[1]}: several {kind} files cannot be read as one; expected one"
             " file, or shards in Parquet or CSV"
         )
-    if len(set(paths)) < len(paths):
+    remote = [path for path in paths if isinstance(path, RemoteFile)]
+    if remote and kinds.keys() != {"parquet"}:
+        raise DataError(f"{remote[0]}: expected Parquet; other formats are read from a disk alone")
+    if len(set(map(str, paths))) < len(paths):
         raise DataError(f"{paths[0]}: a file is listed twice; expected each once")
     return Files(kind, tuple(paths))
 
 
-def _kind(path: Path) -> str:
+def _kind(path: Any) -> str:
     """By the name, or else by the first bytes."""
-    if _suffix(path) in SUFFIXES:
-        return SUFFIXES[_suffix(path)]
-    if _suffix(path) in BY_PANDAS:
+    suffix = _suffix(path.name)
+    if suffix in SUFFIXES or isinstance(path, RemoteFile):
+        return SUFFIXES.get(suffix, "parquet")
+    if suffix in BY_PANDAS:
         raise DataError(
-            f"{path}: fle reads no {_suffix(path)} files; save it as CSV or Parquet, or give the"
-            f" frame: fle.read(pandas.{BY_PANDAS[_suffix(path)]}({path.name!r}), ...)"
+            f"{path}: fle reads no {suffix} files; save it as CSV or Parquet, or give the"
+            f" frame: fle.read(pandas.{BY_PANDAS[suffix]}({path.name!r}), ...)"
         )
     with reading(path, "a file"), path.open("rb") as file:
         head = file.read(4)
@@ -165,8 +240,8 @@ def _kind(path: Path) -> str:
     raise DataError(f"{path}: unknown format; expected one of {', '.join(SUFFIXES)}")
 
 
-def _suffix(path: Path) -> str:
-    name = path.name.lower()
+def _suffix(name: str) -> str:
+    name = name.lower()
     return ".csv.gz" if name.endswith(".csv.gz") else Path(name).suffix
 
 

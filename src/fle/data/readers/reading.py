@@ -1,8 +1,9 @@
 """`fle.read`: files and frames in, a checked `Dataset` out."""
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ from fle.data.readers.minari import (
 )
 from fle.data.readers.names import Names, Roles, find_roles, reward_names
 from fle.data.readers.ordering import joined_ends, refuse_other_order, row_order, with_every_row
+from fle.data.readers.prepared_log import open_prepared
 from fle.data.schema import COLUMN_OF, WORDS
 from fle.data.validation import (
     episode_array,
@@ -48,6 +50,8 @@ from fle.errors import DataError, SettingsError
 
 # What reading takes at its peak, as a multiple of its columns (`tests/data/test_memory.py`).
 READING = 4.0
+# A row that a message names: "row 3", or both of "rows 3 and 4".
+ROW = re.compile(r"(?<=\brow )\d+|(?<=\brows )\d+(?= and)|(?<=\d and )\d+(?=\))")
 # What opens the files of each format that holds a table.
 OPENED_BY = {
     "parquet": parquet_source,
@@ -148,7 +152,7 @@ def open_table(source: Any) -> Source | None:
     files = find_files(source)
     path = files.paths[0]
     episodes = files.kind == "minari" or (files.kind == "hdf5" and holds_episodes(path))
-    if episodes or (files.kind == "arrow" and is_cache(path)):
+    if episodes or files.kind == "prepared" or (files.kind == "arrow" and is_cache(path)):
         return None
     return OPENED_BY[files.kind](files.paths)
 
@@ -172,6 +176,9 @@ def _in_memory(given: Any) -> Source | None:
 def _read_files(files: Files, mapped: Mapping[str, Any], wishes: Wishes) -> Dataset:
     path, chosen = files.paths[0], mapped["observation"]
     chosen = [chosen] if isinstance(chosen, str) else chosen
+    if files.kind == "prepared":
+        _refuse_mapping(mapped, wishes, but=())
+        return open_prepared(path)
     if files.kind == "arrow":
         _refuse_mapping(mapped, wishes, but=())
         return read_cache(path)
@@ -204,6 +211,16 @@ def _read_table(
     if source.size is not None:
         rows, size = source.size(roles.all())
         require_memory(READING * size, source.name, rows)
+    return restored(table_values(source, roles, wishes, faults))
+
+
+def table_values(
+    source: Source, roles: Roles, wishes: Wishes, faults: Faults, *, first: int | None = None
+) -> dict[str, Any]:
+    """The values of all fields of a data set, out of the columns of a source.
+
+    first: where these are but some rows of a log, how many come before them.
+    """
     columns = source.load(roles.all())
     with faults.caught():
         columns, roles = joined_ends(columns, roles)
@@ -212,12 +229,12 @@ def _read_table(
         refuse_other_order(source, code.columns, code.roles)
     try:
         given = _given(source, code, wishes, faults)
-        return restored(assemble(given))
+        return assemble(replace(given, is_part=first is not None))
     except FaultyDataError as error:
-        named = [_with_names(text, columns, roles) for text in error.found]
+        named = [_with_names(text, columns, roles, first or 0) for text in error.found]
         raise FaultyDataError(named) from error
     except DataError as error:
-        raise DataError(_with_names(str(error), columns, roles)) from error
+        raise DataError(_with_names(str(error), columns, roles, first or 0)) from error
 
 
 def _given(source: Source, code: Coded, wishes: Wishes, faults: Faults) -> Given:
@@ -431,10 +448,15 @@ def _number_of_actions(
     return counts[0] if counts else None
 
 
-def _with_names(message: str, columns: Columns, roles: Roles) -> str:
-    """The same message, in the words of the file."""
+def _with_names(message: str, columns: Columns, roles: Roles, first: int) -> str:
+    """The same message, in the words of the file, with rows that count from its beginning.
+
+    first: how many rows of the log come before those of the columns.
+    """
     if any(message.startswith(part.name) for part in columns.parts):
         return message
+    if first:
+        message = ROW.sub(lambda found: str(int(found[0]) + first), message)
     for field, role in COLUMN_OF.items():
         names = roles.columns.get(role, ())
         if message.startswith(f"{field}:") and len(names) == 1:

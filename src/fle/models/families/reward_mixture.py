@@ -74,21 +74,30 @@ class ExpectationMaximisation(ClosedForm):
         weights: Float[Array, " rows"],
     ) -> RewardMixtureLaw:
         """EM over the rows that end, expected counts for the rows that go on."""
-        discount, reward = transitions.discount[:, 0], transitions.reward[:, 0]
-        ends = np.asarray(discount == 0)
-        _require_sparse(np.asarray(discount), np.asarray(reward))
+        discount, reward = (
+            np.asarray(values)[:, 0] for values in (transitions.discount, transitions.reward)
+        )
+        ends = discount == 0
+        _require_sparse(discount, reward)
         states, actions, laws = law.weights.shape
-        onehot_state, onehot_action = jnp.split(transitions.inputs, [states], axis=1)
-        cell = jnp.argmax(onehot_state, 1) * actions + jnp.argmax(onehot_action, 1)
-        carried = _carried_counts(previous, transitions, jnp.where(ends, 0, weights))
-        counts = jax.ops.segment_sum(carried, cell, states * actions)
+        # NumPy, as each operation on arrays of JAX would be compiled on its own.
+        inputs, used = np.asarray(transitions.inputs), np.asarray(weights)
+        cell = inputs[:, :states].argmax(axis=1) * actions + inputs[:, states:].argmax(axis=1)
+        going_on = placed(np.where(ends, 0, used))
+        carried = np.asarray(_carried_counts(previous, transitions, going_on))
+        counts = [np.bincount(cell, column, states * actions) for column in carried.T]
         # Filled up to a power of two with rows of weight zero: every stage has another number of
         # ends, and each number would be compiled anew.
-        ended = np.flatnonzero(ends & (np.asarray(weights) > 0))
+        ended = np.flatnonzero(ends & (used > 0))
         filled = np.resize(ended, 1 << (ended.size - 1).bit_length() if ended.size else 1)
-        used = jnp.where(jnp.arange(filled.size) < ended.size, weights[filled], 0)
-        density = placed(evaluate_laws(law.laws, "pdf", np.asarray(reward)[filled]))
-        table = _expectation_maximisation(counts, density, cell[filled], used)
+        filling = np.arange(filled.size) >= ended.size
+        density = evaluate_laws(law.laws, "pdf", reward[filled])
+        table = _expectation_maximisation(
+            placed(np.stack(counts, axis=1)),
+            placed(density),
+            placed(cell[filled].astype(np.int32)),
+            placed(np.where(filling, 0, used[filled])),
+        )
         return type(law)(table.reshape(states, actions, laws), law.laws)
 
 

@@ -1,0 +1,154 @@
+"""Arrays that grow in files, whatever their length will be, and what is counted of them."""
+
+import os
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from fle.data.passes import Array
+from fle.data.readers.prepared_log import ColumnFigures, StoredArray, mapped
+from fle.files import not_through_links
+
+# Rows that are converted, and numbers that are counted, together.
+ROWS, COUNTED = 2**20, 2**15
+
+
+@final
+class GrowingArray:
+    """An array in a file that rows are appended to; columns of a matrix lie one after the other.
+
+    Its type is the first rows', but integers take four bytes while they can, and it is widened once
+    other rows need it. The file has room for as many rows as there may be; what is not written
+    takes no space on the disk.
+    """
+
+    def __init__(self, path: Path, room: int) -> None:
+        self._path, self._room, self._rows = path, room, 0
+        self._dtype: np.dtype[Any] | None = None
+        self._width: tuple[int, ...] = ()
+        self._file = os.fdopen(not_through_links(str(path), os.O_RDWR | os.O_CREAT), "r+b")
+
+    def __len__(self) -> int:
+        return self._rows
+
+    @property
+    def _by_column(self) -> bool:
+        return len(self._width) == 1
+
+    def append(self, values: Array) -> None:
+        """Write more rows (k, ...)."""
+        wanted = _stored_type(values)
+        if self._dtype is None:
+            self._width, self._dtype = values.shape[1:], wanted
+            self._reserve()
+        elif np.promote_types(self._dtype, wanted) != self._dtype:
+            self._widen(np.promote_types(self._dtype, wanted))
+        self._write(self._rows, values)
+        self._rows += len(values)
+
+    def replace_last(self, row: Array) -> None:
+        """Write another row (1, ...) over the last one."""
+        self._write(self._rows - 1, row)
+
+    def read(self) -> Array:
+        """All rows, mapped into memory."""
+        return mapped(self._path, self._entry())
+
+    def finish(self) -> StoredArray:
+        """Close the file, and say what is in it."""
+        if not self._by_column and self._dtype is not None:
+            self._file.truncate(self._rows * int(np.prod(self._width)) * self._dtype.itemsize)
+        # What a loss of power keeps from the disk, the checksums find.
+        self._file.close()
+        return self._entry()
+
+    def close(self) -> None:
+        """Give the file back, finished or not."""
+        self._file.close()
+
+    def _entry(self) -> StoredArray:
+        kind = np.dtype(np.float32) if self._dtype is None else self._dtype
+        shape = [self._rows, *self._width]
+        return StoredArray(kind.newbyteorder("<").str, shape, self._room * self._by_column, [])
+
+    def _reserve(self) -> None:
+        numbers = self._room * int(np.prod(self._width))
+        self._file.truncate(numbers * (1 if self._dtype is None else self._dtype.itemsize))
+
+    def _write(self, row: int, values: Array) -> None:
+        if self._by_column:
+            for number, column in enumerate(values.T):
+                self._put(number * self._room + row, column)
+        else:
+            self._put(row * int(np.prod(self._width)), values)
+
+    def _put(self, place: int, values: Array) -> None:
+        """Write numbers from a place on, counted in numbers."""
+        content = memoryview(np.ascontiguousarray(values, dtype=self._dtype).data).cast("B")
+        start = place * (1 if self._dtype is None else self._dtype.itemsize)
+        while content:
+            done = os.pwrite(self._file.fileno(), content, start)
+            content, start = content[done:], start + done
+
+    def _widen(self, dtype: np.dtype[Any]) -> None:
+        """Write the rows anew, in another type."""
+        old, rows = self.read(), self._rows
+        self._path.unlink()
+        self._file.close()
+        self._file = os.fdopen(not_through_links(str(self._path), os.O_RDWR | os.O_CREAT), "r+b")
+        self._dtype = dtype
+        self._reserve()
+        for start in range(0, rows, ROWS):
+            self._write(start, old[start : start + ROWS])
+
+
+def _stored_type(values: Array) -> np.dtype[Any]:
+    if values.dtype.kind != "i" or values.size == 0:
+        return values.dtype
+    fits = values.min() >= -(2**31) and values.max() < 2**31
+    return np.dtype(np.int32 if fits else np.int64)
+
+
+@final
+class Tally:
+    """Number, mean, spread and range of columns, added up part by part (Chan et al. 1983)."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._mean = self._square = self._low = self._high = np.zeros(0)
+
+    def add(self, values: Array) -> None:
+        """More rows (k,) or (k, p)."""
+        columns = values.reshape(len(values), -1).T
+        low, high = columns.min(axis=1).astype(float), columns.max(axis=1).astype(float)
+        mean, square = np.array([_moments(column) for column in columns]).T
+        if self._rows == 0:
+            self._low, self._high, self._mean, self._square = low, high, mean, square
+        else:
+            share = len(values) / (self._rows + len(values))
+            moved = mean - self._mean
+            self._square = self._square + square + moved**2 * share * self._rows
+            self._mean = self._mean + share * moved
+            self._low, self._high = np.minimum(self._low, low), np.maximum(self._high, high)
+        self._rows += len(values)
+
+    def figures(self) -> list[ColumnFigures]:
+        """Of each column."""
+        std = np.sqrt(self._square / max(self._rows, 1))
+        columns = zip(self._mean, std, self._low, self._high, strict=True)
+        return [ColumnFigures(*map(float, column)) for column in columns]
+
+
+def _moments(column: Array) -> tuple[float, float]:
+    """Mean, and sum of squares about it."""
+    # About a value of the column, so that an offset costs no digits.
+    origin, total, square = float(column[0]), 0.0, 0.0
+    for start in range(0, len(column), COUNTED):
+        block = column[start : start + COUNTED].astype(np.float64)
+        block -= origin
+        total += float(block.sum())
+        # Not as a product, which would wake threads for it.
+        square += float(np.square(block, out=block).sum())
+    mean = total / len(column)
+    return origin + mean, max(square - total * mean, 0.0)

@@ -1,0 +1,192 @@
+"""A prepared log: files of columns that are mapped into memory, and what says that they are whole.
+
+`prepared.json` says what each file holds, with checksums of its blocks; `manifest.json`, written
+last, has the hash of `prepared.json`. A folder without a manifest was not finished.
+"""
+
+import zlib
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fle.data.dataset import Dataset, emit_warnings, restored
+from fle.data.passes import Array
+from fle.data.readers.formats import PREPARED, is_prepared
+from fle.data.schema import FACTS, OTHER_ARRAYS, ROW_FIELDS
+from fle.errors import DataError
+from fle.files import read_json
+from fle.manifests import MANIFEST, check_manifest, require_form
+
+FORMAT = "fle prepared log 1"
+# Bytes of a file that share a checksum. It finds what a disk or a copy damaged by accident; who may
+# write the folder can make a checksum agree.
+BLOCK_BYTES = 2**26
+READ_BYTES = 2**20
+UNFINISHED = (
+    "{folder}: the preparation was not finished; repeat the `fle prepare` that began it, or read"
+    " the source itself"
+)
+
+
+class StoredArray(NamedTuple):
+    """An array in a file.
+
+    shape: as it is read. room: rows that each column has room for, where columns lie one after the
+    other; 0 where rows do. checksums: CRC-32 of each BLOCK_BYTES of the file.
+    """
+
+    dtype: str
+    shape: list[int]
+    room: int
+    checksums: list[int]
+
+    @property
+    def bytes(self) -> int:
+        """The size of the file."""
+        numbers = self.room * self.shape[1] if self.room else int(np.prod(self.shape))
+        return numbers * np.dtype(self.dtype).itemsize
+
+
+class ColumnFigures(NamedTuple):
+    """The statistics of a column, over all rows."""
+
+    mean: float
+    std: float
+    low: float
+    high: float
+
+
+class Contents(NamedTuple):
+    """What `prepared.json` says.
+
+    follows: whether each next observation is the observation of the row after it in the file, which
+    has one row more than the log. statistics: by field, of each column.
+    """
+
+    format: str
+    arrays: dict[str, StoredArray]
+    follows: bool
+    facts: dict[str, Any]
+    statistics: dict[str, list[ColumnFigures]]
+    sources: dict[str, int]
+
+    def as_plain(self) -> dict[str, Any]:
+        """As the file holds it."""
+        columns = self.statistics.items()
+        return self._asdict() | {
+            "arrays": {name: entry._asdict() for name, entry in self.arrays.items()},
+            "statistics": {name: [one._asdict() for one in figures] for name, figures in columns},
+        }
+
+
+def open_prepared(folder: str | Path) -> Dataset:
+    """The log that `fle prepare` wrote; its columns stay on the disk and are mapped into memory.
+
+    Every file is held against its checksums first. Nothing is emitted.
+    """
+    folder = Path(folder)
+    if not is_prepared(folder):
+        raise DataError(f"{folder}: expected a folder that `fle prepare` wrote; check the path")
+    if not (folder / MANIFEST).is_file():
+        raise DataError(UNFINISHED.format(folder=folder))
+    check_manifest(folder)
+    contents = read_contents(folder)
+    _check_arrays(folder, contents.arrays)
+    return as_data(folder, contents)
+
+
+def as_data(folder: Path, contents: Contents) -> Dataset:
+    """The log of a folder that is known to be whole."""
+    values: dict[str, Any] = dict.fromkeys((*ROW_FIELDS, *OTHER_ARRAYS))
+    values |= {
+        name: mapped(folder / file_of(name), entry) for name, entry in contents.arrays.items()
+    }
+    if contents.follows:
+        base = values["observations"]
+        values["observations"], values["next_observations"] = base[:-1], base[1:]
+    for name in FACTS:
+        value = contents.facts.get(name, ())
+        values[name] = tuple(value) if isinstance(value, list) else value
+    values["prepared"] = (str(folder), read_json(folder / MANIFEST)["files"][PREPARED]["sha256"])
+    return restored(values)
+
+
+def open_log(folder: str | Path) -> Dataset:
+    """A log that `fle prepare` wrote, as a `Dataset` whose columns are mapped into memory.
+
+    >>> data = fle.open("log/")
+    """
+    data = open_prepared(folder)
+    emit_warnings(data, stacklevel=2)
+    return data
+
+
+def read_contents(folder: Path) -> Contents:
+    """What the folder says of itself."""
+    path = folder / PREPARED
+    plain = read_json(path)
+    if plain.get("format") != FORMAT:
+        raise DataError(f"{path}: of another version of fle; prepare the log again")
+    require_form(plain, Contents, str(path))
+    arrays = {name: StoredArray(**entry) for name, entry in plain["arrays"].items()}
+    figures = {
+        name: [ColumnFigures(**column) for column in columns]
+        for name, columns in plain["statistics"].items()
+    }
+    return Contents(**{**plain, "arrays": arrays, "statistics": figures})
+
+
+def file_of(name: str) -> str:
+    """The file of a field."""
+    return f"{name}.bin"
+
+
+def mapped(path: Path, entry: StoredArray) -> Array:
+    """A file as an array that is read from the disk where it is used."""
+    if entry.room:
+        whole = np.memmap(path, entry.dtype, "r", shape=(entry.shape[1], entry.room))
+        return np.asarray(whole).T[: entry.shape[0]]
+    return np.asarray(np.memmap(path, entry.dtype, "r", shape=tuple(entry.shape)))
+
+
+def checksums(path: Path) -> list[int]:
+    """CRC-32 of each BLOCK_BYTES of a file."""
+    found, size = [], path.stat().st_size
+    with path.open("rb") as file:
+        for start in range(0, size, BLOCK_BYTES):
+            value, left = 0, min(BLOCK_BYTES, size - start)
+            while left and (part := file.read(min(READ_BYTES, left))):
+                value, left = zlib.crc32(part, value), left - len(part)
+            found.append(value)
+    return found
+
+
+def all_checksums(folder: Path, names: list[str]) -> Mapping[str, list[int]]:
+    """Of the files of several fields."""
+    with ThreadPoolExecutor(2) as pool:
+        found = pool.map(lambda name: checksums(folder / file_of(name)), names)
+        return dict(zip(names, found, strict=True))
+
+
+def _check_arrays(folder: Path, arrays: Mapping[str, StoredArray]) -> None:
+    for name, entry in arrays.items():
+        path = folder / file_of(name)
+        if name not in (*ROW_FIELDS, *OTHER_ARRAYS) or not path.is_file():
+            raise DataError(f"{path} is missing; copy the folder as a whole, or prepare it again")
+        if path.stat().st_size != entry.bytes:
+            raise DataError(
+                f"{path} is damaged: expected {entry.bytes:,} bytes, got"
+                f" {path.stat().st_size:,}; copy the folder again, or prepare it again"
+            )
+    for name, found in all_checksums(folder, list(arrays)).items():
+        if found != arrays[name].checksums:
+            pairs = enumerate(zip(found, arrays[name].checksums, strict=True))
+            block = next(number for number, (here, stated) in pairs if here != stated)
+            raise DataError(
+                f"{folder / file_of(name)} is damaged: the checksum of the bytes from"
+                f" {block * BLOCK_BYTES:,} on is another; copy the folder again, or prepare it"
+                " again"
+            )
