@@ -86,6 +86,9 @@ RULES = (
     " a few seconds.",
     "- Episodes are short, propensities are logged, and overlap is good: importance sampling and"
     " doubly robust estimates need no model of what is to come, and their standard errors hold.",
+    "- Observations have few coordinates, and the tail matters: `fle.baselines.stitching` takes a"
+    " second and is often as near there; where rows are far apart it is off by whole standard"
+    " deviations.",
     "- You train policies: d3rlpy does, and FLE does not.",
     "- Contextual bandits with large action sets and logged propensities: OBP has estimators made"
     " for them.",
