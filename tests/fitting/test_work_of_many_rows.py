@@ -14,9 +14,10 @@ from fle.fitting.progress import Silent
 # From 10,000 rows on the logging policy is estimated; a network of a few steps, as it is not what
 # is looked at, and fewer rows for an occupancy than there are.
 ROWS, LENGTH, STEPS, BATCH, MOST = 12_000, 20, 10, 100, 3_000
-# In blocks, from the data set to the fit; of five million rows one takes up to 0.2 s. Sums along
-# the log take one for each doubling of the rows that a target can follow, 5 of 20 rows, twice.
-PASSES = 36
+# In blocks, from the data set to the fit; of five million rows one takes up to 0.2 s. Fingerprints
+# take one for each column, 8 in all, and 4 for what tells whether a log has grown. Sums along the
+# log take 16: by doubling, up to the longest way that targets follow it.
+PASSES = 40
 
 
 def log_of(rows):

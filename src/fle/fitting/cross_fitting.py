@@ -15,7 +15,7 @@ from jax.scipy.special import ndtr
 from fle.data import Dataset
 from fle.data.passes import Array, centre_and_scale, standardised
 from fle.fitting.encoding import MOST_ONE_HOT
-from fle.fitting.optimiser import optimiser
+from fle.fitting.optimiser import compiler_options, optimiser
 from fle.models.mixtures import Mixture
 from fle.models.network import Network
 
@@ -304,11 +304,7 @@ def _answers() -> Any:
 def _training() -> Any:
     """Compiled for one thread, as in decision 0008."""
     jit: Any = eqx.filter_jit
-    options = {
-        "xla_cpu_multi_thread_eigen": False,
-        "xla_disable_hlo_passes": "cpu-parallel-task-assigner",
-    }
-    return jit(_trained, compiler_options=options)
+    return jit(_trained, compiler_options=compiler_options(shared=False))
 
 
 def _trained(

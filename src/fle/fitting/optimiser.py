@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
@@ -147,8 +148,10 @@ def train_stage(
             prepare_key, key = jax.random.split(key)
             chosen = jax.tree.map(lambda a: a[flat], lines)
             prepared = update.prepare(chosen, prepare_key, thin=True)
-        inputs, targets = jax.tree.map(
-            lambda a: a.reshape(*positions.shape, *a.shape[1:]), update.complete(prepared, key)
+        inputs, targets = among_devices(
+            jax.tree.map(
+                lambda a: a.reshape(*positions.shape, *a.shape[1:]), update.complete(prepared, key)
+            )
         )
         return jax.lax.scan(step, state, (inputs, targets, rates, averages))
 
@@ -156,6 +159,20 @@ def train_stage(
     keys = jax.random.split(key, blocks.learning_rates.shape[0])
     state, losses = jax.lax.scan(train_block, state, (blocks, keys))
     return state, losses.reshape(-1)
+
+
+def among_devices(batches: Any) -> Any:
+    """Arrays (steps, batch, ...), the rows of a batch shared among this machine's devices.
+
+    Parameters and what a step does to them are the same on all; XLA adds up the gradients. Few rows
+    stay on one device: to add up gradients would cost more than they do.
+    """
+    devices, rows = jax.local_devices(), jax.tree.leaves(batches)[0].shape[1]
+    if len(devices) == 1 or rows % len(devices) or rows < len(devices) * SHARED_ROWS:
+        return batches
+    mesh = jax.sharding.Mesh(np.array(devices), ("rows",))
+    spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(None, "rows"))
+    return jax.lax.with_sharding_constraint(batches, spread)
 
 
 def stage_training(batch_size: int) -> Callable[..., tuple[OptimiserState, Float[Array, " steps"]]]:
@@ -171,8 +188,15 @@ def _compiled(*, shared: bool) -> Any:
 
     shared: whether XLA may share the loops over a batch.
     """
+    jit: Any = eqx.filter_jit
+    return jit(train_stage, compiler_options=compiler_options(shared=shared))
+
+
+def compiler_options(*, shared: bool) -> dict[str, bool | str]:
+    """For one thread a fit, on processors; other devices know none of these options."""
+    if jax.default_backend() != "cpu":
+        return {}
     options: dict[str, bool | str] = {"xla_cpu_multi_thread_eigen": False}
     if not shared:
         options["xla_disable_hlo_passes"] = "cpu-parallel-task-assigner"
-    jit: Any = eqx.filter_jit
-    return jit(train_stage, compiler_options=options)
+    return options
