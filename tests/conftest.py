@@ -19,7 +19,10 @@ import pytest
 
 TESTS = Path(__file__).parent
 # A process takes whole files. Were a long one the last, the other core would wait for it.
-LONG = ("contract", "fuzz", "paper", "report", "test_adding_a_model.py", "test_docs.py", "trust")
+LONG = (
+    *("contract", "fuzz", "paper", "report", "trust"),
+    *("test_adding_a_model.py", "test_docs.py", "test_metamorphic.py", "test_resume_after_kill.py"),
+)
 SHORT = ("data", "policies", "returns", "tasks")
 
 FLAGS = " ".join(
@@ -59,8 +62,8 @@ def pytest_collection_modifyitems(items):
     """Long files first, short ones last, else in their order."""
 
     def place(item):
-        part = item.path.relative_to(TESTS).parts[0]
-        return (part in SHORT) - (part in LONG)
+        parts = item.path.relative_to(TESTS).parts
+        return (parts[0] in SHORT) - (parts[0] in LONG or parts[-1] in LONG)
 
     items.sort(key=place)
 

@@ -47,10 +47,10 @@ ALLOWED["report"] = ALLOWED["trust"] | {"trust"}
 HANDED_ON = {
     ("executors/worker.py", "fitting"),
     ("fitting/comparison.py", "report"),
-    ("fitting/contest.py", "baselines"),
     ("fitting/evaluation.py", "report"),
     ("fitting/evaluation.py", "trust"),
     ("returns/distribution.py", "report"),
+    ("fitting/contest.py", "baselines"),
     ("fitting/planning.py", "baselines"),
     ("fitting/planning.py", "trust"),
 }

@@ -82,8 +82,8 @@ def questions(options: argparse.Namespace) -> list[Question]:
     return found
 
 
-def asked(question: Question, options: argparse.Namespace, core: int) -> dict[str, Any]:
-    """The answers of every estimator to one question."""
+def asked(question: Question, options: argparse.Namespace, core: int) -> tuple[dict[str, Any], str]:
+    """The answers of every estimator to one question, and the commit of ours."""
     folder = options.out / "answers"
     folder.mkdir(parents=True, exist_ok=True)
     request = {"question": asdict(question), "core": core, "models": options.models}
@@ -98,7 +98,7 @@ def asked(question: Question, options: argparse.Namespace, core: int) -> dict[st
             place = folder / f"{question.name}.scope_rl"
             peer_answers = run(options.pythons["scope_rl"], "scope_rl_peer.py", request, place)
             answers |= peer_answers["answers"]
-    return answers
+    return answers, ours.get("commit", "")
 
 
 def run(python: Path, script: str, request: dict[str, Any], place: Path) -> dict[str, Any]:
@@ -192,7 +192,10 @@ def main(arguments: list[str] | None = None) -> int:
     def one(question: Question) -> list[dict[str, Any]]:
         core = cores.get()
         try:
-            found = judged(question, asked(question, options, core), options.truth)
+            answers, commit = asked(question, options, core)
+            found = [
+                {**line, "commit": commit} for line in judged(question, answers, options.truth)
+            ]
         finally:
             cores.put(core)
         ours = next(line for line in found if line["estimator"] == "FLE")

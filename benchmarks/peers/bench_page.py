@@ -22,10 +22,12 @@ def write_page(page: Path, lines: list[Line], facts: dict[str, Any]) -> None:
     tasks = sorted({line["task"] for line in own})
     rows = sorted({line["rows"] for line in own})
     seeds = len({line["seed"] for line in own})
+    commits = sorted({line.get("commit") or facts["commit"] for line in lines})
     text = [
         "# Beside its peers",
         "",
-        f"Written by `fle bench`. Code {facts['commit'][:7]}, {facts['machine']['cores']} cores of "
+        f"Written by `fle bench`. Code {', '.join(commit[:7] for commit in commits)}, "
+        f"{facts['machine']['cores']} cores of "
         f"a {facts['machine']['cpu']}; {len(tasks)} validation tasks, "
         f"{' and '.join(f'{number:,}' for number in rows)} rows, {seeds} seed"
         f"{'s' if seeds > 1 else ''}. Errors are in standard deviations of the true return, "

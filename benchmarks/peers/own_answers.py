@@ -62,6 +62,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     import fle
     from fle import baselines
+    from fle.paper.environment import describe
 
     question = Question(**request["question"])
     task = task_of(question)
@@ -102,7 +103,8 @@ def main() -> None:
         ("fitted Q evaluation on features", baselines.fitted_q_evaluation, ()),
     ):
         answers[name] = answered(lambda e=estimator, m=more: baseline(e, *m))
-    file.write_text(json.dumps({"version": fle.__version__, "answers": answers}))
+    known = {"version": fle.__version__, "commit": describe()["commit"]}
+    file.write_text(json.dumps({**known, "answers": answers}))
 
 
 if __name__ == "__main__":

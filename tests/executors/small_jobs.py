@@ -8,9 +8,8 @@ from fle.executors.worker import reason, work
 
 ROWS = 300
 LINEAR = fle.Gaussian(std=1.0, hidden=())
-# Just beyond what the tests compile in a way of their own, which other processes do not know; so
-# are the fits to resampled episodes, of half the steps.
-RECIPE = fle.Recipe(steps=202, batch_size=200, weight_decay=0.0, learning_rate=0.02)
+# Stages so short that tests compile them as other processes do, which have their flags alone.
+RECIPE = fle.Recipe(steps=60, batch_size=100, weight_decay=0.0, learning_rate=0.02)
 
 
 def log(rows=ROWS, **changes):

@@ -508,6 +508,11 @@ class Planner:
         wanted, opinions = _wanted(interval, second_opinions, quick)
         require_dataset(data)
         large = LargeLog.of(data, data.number_of_actions or action_draws, 0)
+        if large is not None and run is not None:
+            raise SettingsError(
+                f"A log of {len(data):,} rows is too large to be held at once, and is not gone on "
+                "with from an earlier run. Leave out `earlier`."
+            )
         whole, data = data, data if large is None else large.window
         used, use, notes = _used_rows(data, rows, horizon)
         return cls(
