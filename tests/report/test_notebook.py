@@ -34,9 +34,9 @@ def test_print_shows_the_verdict_then_the_measures():
     evaluation = scalar()[1]
     verdict, *lines = str(evaluation).splitlines()
     assert verdict.startswith(f"verdict: {evaluation.verdict.level}")
-    shown = [line.split() for line in lines]
-    assert ["mean", f"{evaluation.returns.mean():.5g}"] in shown
-    assert [*"mean of the worst 10%".split(), f"{evaluation.returns.cvar(0.1):.5g}"] in shown
+    shown = {line.partition("  ")[0]: line.split()[-1] for line in lines if line}
+    assert shown["mean"] == f"{evaluation.returns.mean():.5g}"
+    assert shown["mean of the worst 10%"] == f"{evaluation.returns.cvar(0.1):.5g}"
     assert evaluation.problem.in_words() in str(evaluation)
     # One line, for lists and error messages.
     assert "\n" not in repr(evaluation)
