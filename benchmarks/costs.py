@@ -44,6 +44,20 @@ GROUPS: dict[str, tuple[str, tuple[int, ...], dict[str, int]]] = {
     "candidates": ("candidates", (1, 4, 16, 64), {"actions": 0}),
     "replicates": ("replicates", (0, 2, 5, 10), {}),
 }
+HEADING = f"""# What an evaluation costs
+
+One thing at a time is changed about a log of 100,000 rows with one reward, two actions and no
+replicates; γ = {GAMMA:g}, {STAGES} stages of {STEPS:,} steps, default network and batch, one core,
+nothing compiled before, no second opinions. Planning, compilation and the rest are CPU seconds; a
+step is in milliseconds of it, and a multiple of a step with the usual log, measured just before.
+Memory is the peak of what the process grew by once all was imported and the log was made.
+[The script](../../benchmarks/costs.py), [its figures](../../benchmarks/results/costs.json);
+`make bench` measures what is missing of the code as it is.
+"""
+REMARKS = """Rewards from 2 on are fitted by `Autoregressive`, one by `GMM`. Candidates are draws
+(`action_draws`) of a policy of continuous actions; of discrete ones all actions are candidates. The
+rest is what is measured after the stages, and the fits behind intervals. A log of 100 million rows
+is prepared first: [large logs](../large_logs.md)."""
 
 
 class Watch:
@@ -65,7 +79,7 @@ class Watch:
         """Nothing."""
 
 
-def logged(shape: dict[str, int]) -> dict[str, np.ndarray]:
+def logged(shape: dict[str, int]) -> dict[str, Any]:
     """Episodes of 20 steps of a linear system that a uniformly drawn action in [0, 1] pushes."""
     generator = np.random.default_rng(0)
     episodes = shape["rows"] // LENGTH
@@ -79,9 +93,8 @@ def logged(shape: dict[str, int]) -> dict[str, np.ndarray]:
         states.append(0.8 * states[-1] + 0.6 * (push[:, None] - 0.5) + noise)
         pushes.append(push)
         codes.append(code if levels else push[:, None])
-    before, after = (
-        np.stack(part, axis=1).reshape(-1, WIDTH) for part in (states[:-1], states[1:])
-    )
+    before = np.stack(states[:-1], axis=1).reshape(-1, WIDTH)
+    after = np.stack(states[1:], axis=1).reshape(-1, WIDTH)
     push = np.stack(pushes, axis=1).reshape(-1, 1)
     rewards = before[:, : shape["rewards"]] + push * np.arange(1, shape["rewards"] + 1)
     last = np.tile(np.arange(LENGTH) == LENGTH - 1, episodes)
@@ -173,14 +186,9 @@ def group(name: str) -> dict[str, Any]:
     for value in values:
         shape = {**SHAPE, **others, changed: value}
         fits[str(value)] = usual if shape == SHAPE else apart(shape)
-        print(name, value, {k: v for k, v in fits[str(value)].items() if k != "stages"}, flush=True)
-    return {
-        "usual": usual,
-        "fits": fits,
-        "load": [load, os.getloadavg()[0]],
-        "code": code(),
-        **describe(),
-    }
+        print(name, value, fits[str(value)], flush=True)
+    loads = [load, os.getloadavg()[0]]
+    return {"usual": usual, "fits": fits, "load": loads, "code": code(), **describe()}
 
 
 def code() -> str:
@@ -192,22 +200,11 @@ def code() -> str:
 
 def page(results: dict[str, Any]) -> str:
     """The tables as Markdown."""
-    lines = [
-        "# What an evaluation costs",
-        "",
-        "One thing at a time is changed about a log of 100,000 rows with one reward, two actions and",
-        f"no replicates; γ = {GAMMA:g}, {STAGES} stages of {STEPS} steps with the default network and"
-        " batch, one core,",
-        "nothing compiled before, no second opinions. In CPU seconds; a step in milliseconds, and as a",
-        "multiple of a step with the usual log that was measured beside it. Memory is what the process",
-        "grew by (peak) once all was imported and the log was made. [The script](../../benchmarks/costs.py),",
-        "[its figures](../../benchmarks/results/costs.json); `make bench` repeats what is missing.",
-        "",
-    ]
+    lines = [HEADING]
     for name in (name for name in GROUPS if name in results):
         found = results[name]
         lines += [
-            f"| {name} | planning, s | compilation, s | ms a step | × the usual | the rest, s | MB |",
+            f"| {name} | planning | compilation | ms a step | × the usual | the rest | MB |",
             "|---|---|---|---|---|---|---|",
         ]
         for value, fit in found["fits"].items():
@@ -229,12 +226,6 @@ def page(results: dict[str, Any]) -> str:
         f" {', '.join(commits)}; seed 0, one fit each."
     )
     return "\n".join(lines) + "\n"
-
-
-REMARKS = """Rewards from 2 on are fitted by `Autoregressive`, one by `GMM`. Candidates are draws
-(`action_draws`) of a policy of continuous actions; of discrete ones all actions are candidates.
-The rest holds what is measured after the stages, and the fits behind intervals. A log of 100 million
-rows is prepared first, and measured on [large logs](../large_logs.md)."""
 
 
 def main() -> None:
