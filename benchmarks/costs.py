@@ -1,7 +1,7 @@
 """What an evaluation costs, against rows, returns, actions, candidates and replicates.
 
 One thing at a time is changed about a log of 100,000 rows with one reward, two actions and no
-replicates. Each fit is in a process of its own, with few stages and steps, on one core, and nothing
+replicates. Each fit is in a process of its own, with few stages and steps, and nothing
 compiled before. It says how many CPU seconds
 
 - planning takes: the policy is asked, and weights of the rows are worked out;
@@ -47,7 +47,7 @@ GROUPS: dict[str, tuple[str, tuple[int, ...], dict[str, int]]] = {
 HEADING = f"""# What an evaluation costs
 
 One thing at a time is changed about a log of 100,000 rows with one reward, two actions and no
-replicates; γ = {GAMMA:g}, {STAGES} stages of {STEPS:,} steps, default network and batch, one core,
+replicates; γ = {GAMMA:g}, {STAGES} stages of {STEPS:,} steps, default network and batch,
 nothing compiled before, no second opinions. Planning, compilation and the rest are CPU seconds; a
 step is in milliseconds of it, and a multiple of a step with the usual log, measured just before.
 Memory is the peak of what the process grew by once all was imported and the log was made.
@@ -167,7 +167,7 @@ def measured(shape: dict[str, int]) -> dict[str, Any]:
 
 
 def apart(shape: dict[str, int]) -> dict[str, Any]:
-    """The figures of a process that is pinned to one core and finds nothing compiled."""
+    """The figures of a process that finds nothing compiled."""
     environment = {**os.environ, "FLE_COMPILATION_CACHE": "off"}
     command = [sys.executable, __file__, "--measure", json.dumps(shape)]
     text = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
