@@ -9,7 +9,7 @@ compiled before. It says how many CPU seconds
 - a training step takes: that median, by its steps;
 - the rest takes: the refits behind intervals, what is measured after each stage, Bellman errors;
 
-and by how much the process grows beyond what it was with all imported (VmHWM). The time of a step
+and by how much the process grows beyond what it was with the log made (VmHWM). The time of a step
 is that of this machine as it was then: the table has ratios to the log of 100,000 rows, which is
 measured anew before each group. A group that is in `results/costs.json` of the same code is not
 measured again (`--again` does). Writes that file and `docs/results/costs.md`.
@@ -121,10 +121,15 @@ def policy_of(levels: int) -> Any:
     return drawn
 
 
-def peak() -> int:
-    """Bytes of this process at its largest."""
+def size(name: str) -> int:
+    """Bytes of this process: VmRSS, or VmHWM for the most since the last `forget_peak`."""
     lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
+    return 1024 * int(next(line for line in lines if line.startswith(name)).split()[1])
+
+
+def forget_peak() -> None:
+    """The process's largest size is its present one."""
+    Path("/proc/self/clear_refs").write_text("5")
 
 
 def measured(shape: dict[str, int]) -> dict[str, Any]:
@@ -138,7 +143,8 @@ def measured(shape: dict[str, int]) -> dict[str, Any]:
     fle.evaluate  # noqa: B018
     jax.block_until_ready(jax.numpy.zeros(3) + 1)
     data = fle.Dataset(**logged(shape), number_of_actions=shape["actions"] or None)
-    before, began = peak(), time.process_time()
+    forget_peak()
+    before, began = size("VmRSS"), time.process_time()
     planned = fle.plan(
         data,
         policy,
@@ -160,7 +166,7 @@ def measured(shape: dict[str, int]) -> dict[str, Any]:
         "compilation": float(stages[0] - usual),
         "milliseconds_a_step": 1e3 * usual / STEPS,
         "rest": fitting - float(stages.sum()),
-        "megabytes": (peak() - before) / 1e6,
+        "megabytes": (size("VmHWM") - before) / 1e6,
         "stages": stages.tolist(),
         "batch_size": planned.recipe.batch_size,
     }
