@@ -73,13 +73,10 @@ def stage_training(*, long):
     """`train_stage`, compiled with some optimisation where a stage is long."""
     import equinox as eqx
 
-    from fle.fitting.optimiser import train_stage
+    from fle.fitting.optimiser import compiler_options, train_stage
 
-    options = {
-        "xla_cpu_multi_thread_eigen": False,
-        "xla_disable_hlo_passes": "cpu-parallel-task-assigner",
-    }
-    return eqx.filter_jit(train_stage, compiler_options=options | (SOME if long else {}))
+    options = compiler_options(shared=False) | (SOME if long else {})
+    return eqx.filter_jit(train_stage, compiler_options=options)
 
 
 @pytest.fixture(autouse=True, scope="session")
