@@ -116,6 +116,8 @@ class Victim:
             ended, _ = self.server.run(self.problem, out, **moment)
             self.kills += not ended
             most -= not ended
+            # Killed after its last byte: a finished log is not prepared again, it is refused.
+            ended |= self.problem == "prepare" and (out / "manifest.json").exists()
         assert contents(out) == self._undisturbed
         check_runs(out)
         shutil.rmtree(out)
