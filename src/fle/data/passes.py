@@ -29,6 +29,8 @@ SHARES = 8
 BLOCK = 2_048
 # The same in bytes, for plain copies.
 MUCH = 2**24
+# Rows of a column that are tested together.
+TESTED = 2**15
 # Bytes at whose multiples XLA wants an array to begin.
 ALIGNED = 64
 _ceiling: ContextVar[int | None] = ContextVar("ceiling", default=None)
@@ -102,9 +104,9 @@ def in_parallel(
         return [result for part in done for result in part]
 
 
-def row_blocks(rows: int) -> list[slice]:
+def row_blocks(rows: int, size: int = BLOCK) -> list[slice]:
     """All rows, some at a time: what is worked out of them stays small, and in the cache."""
-    return [slice(*ends) for ends in pairwise((*range(0, rows, BLOCK), rows))]
+    return [slice(*ends) for ends in pairwise((*range(0, rows, size), rows))]
 
 
 def gather(array: Array, rows: Array) -> Array:
@@ -192,7 +194,7 @@ def all_finite(array: Array) -> bool:
 
 def holds_throughout(test: Callable[[slice], Array], rows: int) -> bool:
     """Whether a test is passed by all rows, some at a time: what it makes stays in the cache."""
-    return all(bool(test(block).all()) for block in row_blocks(rows))
+    return all(bool(test(block).all()) for block in row_blocks(rows, TESTED))
 
 
 def shows_next(observations: Array, following: Array) -> Array:

@@ -10,8 +10,8 @@ from fle.data.passes import Array
 from fle.data.readers.prepared_log import ColumnFigures, StoredArray, mapped
 from fle.files import not_through_links
 
-# Rows that are converted, and numbers that are counted, together.
-ROWS, COUNTED = 2**20, 2**15
+# Rows that are converted, and numbers that are counted or multiplied, together.
+ROWS, COUNTED, MULTIPLIED = 2**20, 2**15, 2**13
 
 
 @final
@@ -121,8 +121,7 @@ class Tally:
     def add(self, values: Array) -> None:
         """More rows (k,) or (k, p)."""
         columns = values.reshape(len(values), -1).T
-        low, high = columns.min(axis=1).astype(float), columns.max(axis=1).astype(float)
-        mean, square = np.array([_moments(column) for column in columns]).T
+        mean, square, low, high = np.array([_figures(column) for column in columns]).T
         if self._rows == 0:
             self._low, self._high, self._mean, self._square = low, high, mean, square
         else:
@@ -140,15 +139,20 @@ class Tally:
         return [ColumnFigures(*map(float, column)) for column in columns]
 
 
-def _moments(column: Array) -> tuple[float, float]:
-    """Mean, and sum of squares about it."""
+def _figures(column: Array) -> tuple[float, float, float, float]:
+    """Mean, sum of squares about it, least and greatest."""
     # About a value of the column, so that an offset costs no digits.
     origin, total, square = float(column[0]), 0.0, 0.0
+    low, high, about = [], [], np.empty(COUNTED)
     for start in range(0, len(column), COUNTED):
-        block = column[start : start + COUNTED].astype(np.float64)
-        block -= origin
-        total += float(block.sum())
-        # Not as a product, which would wake threads for it.
-        square += float(np.square(block, out=block).sum())
+        block = column[start : start + COUNTED]
+        low.append(block.min())
+        high.append(block.max())
+        about[: len(block)] = block
+        about[: len(block)] -= origin
+        about[len(block) :] = 0.0
+        total += float(about.sum())
+        # Products that are short enough to wake no threads.
+        square += sum(float(part @ part) for part in about.reshape(-1, MULTIPLIED))
     mean = total / len(column)
-    return origin + mean, max(square - total * mean, 0.0)
+    return origin + mean, max(square - total * mean, 0.0), float(min(low)), float(max(high))
