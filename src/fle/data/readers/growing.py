@@ -7,11 +7,12 @@ from typing import Any, final
 import numpy as np
 
 from fle.data.passes import Array
-from fle.data.readers.prepared_log import ColumnFigures, StoredArray, mapped
+from fle.data.readers.prepared_log import BLOCK_BYTES, ColumnFigures, StoredArray, mapped
+from fle.data.readers.running_sums import RunningSums
 from fle.files import not_through_links
 
-# Rows that are converted, and numbers that are counted or multiplied, together.
-ROWS, COUNTED, MULTIPLIED = 2**20, 2**15, 2**13
+# Rows that are copied, and numbers that are written, counted or multiplied, together.
+ROWS, PUT, COUNTED, MULTIPLIED = 2**20, 2**15, 2**15, 2**13
 
 
 @final
@@ -24,13 +25,15 @@ class GrowingArray:
     """
 
     def __init__(self, path: Path, room: int) -> None:
-        self._path, self._room, self._rows = path, room, 0
+        self._path, self._room, self._written = path, room, 0
+        # The last row, which may be replaced: no byte is written twice.
+        self._held: Array | None = None
         self._dtype: np.dtype[Any] | None = None
         self._width: tuple[int, ...] = ()
-        self._file = os.fdopen(not_through_links(str(path), os.O_RDWR | os.O_CREAT), "r+b")
+        self._open()
 
     def __len__(self) -> int:
-        return self._rows
+        return self._written + (self._held is not None)
 
     @property
     def _by_column(self) -> bool:
@@ -44,24 +47,28 @@ class GrowingArray:
             self._reserve()
         elif np.promote_types(self._dtype, wanted) != self._dtype:
             self._widen(np.promote_types(self._dtype, wanted))
-        self._write(self._rows, values)
-        self._rows += len(values)
+        if len(values):
+            self._write_held()
+            self._write(values[:-1])
+            self._held = values[-1:].copy()
 
     def replace_last(self, row: Array) -> None:
         """Write another row (1, ...) over the last one."""
-        self._write(self._rows - 1, row)
+        self._held = row
 
     def read(self) -> Array:
         """All rows, mapped into memory."""
+        self._write_held()
         return mapped(self._path, self._entry())
 
     def finish(self) -> StoredArray:
         """Close the file, and say what is in it."""
-        if not self._by_column and self._dtype is not None:
-            self._file.truncate(self._rows * int(np.prod(self._width)) * self._dtype.itemsize)
+        self._write_held()
+        entry = self._entry()
+        self._file.truncate(entry.bytes)
         # What a loss of power keeps from the disk, the checksums find.
         self._file.close()
-        return self._entry()
+        return entry._replace(checksums=self._sums.of_blocks(entry.bytes))
 
     def close(self) -> None:
         """Give the file back, finished or not."""
@@ -69,38 +76,54 @@ class GrowingArray:
 
     def _entry(self) -> StoredArray:
         kind = np.dtype(np.float32) if self._dtype is None else self._dtype
-        shape = [self._rows, *self._width]
+        shape = [self._written, *self._width]
         return StoredArray(kind.newbyteorder("<").str, shape, self._room * self._by_column, [])
+
+    def _open(self) -> None:
+        self._file = os.fdopen(not_through_links(str(self._path), os.O_RDWR | os.O_CREAT), "r+b")
+        self._sums = RunningSums(BLOCK_BYTES)
 
     def _reserve(self) -> None:
         numbers = self._room * int(np.prod(self._width))
         self._file.truncate(numbers * (1 if self._dtype is None else self._dtype.itemsize))
 
-    def _write(self, row: int, values: Array) -> None:
+    def _write_held(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            self._write(held)
+
+    def _write(self, values: Array) -> None:
+        """After the rows that are written."""
         if self._by_column:
             for number, column in enumerate(values.T):
-                self._put(number * self._room + row, column)
+                self._put(number * self._room + self._written, column)
         else:
-            self._put(row * int(np.prod(self._width)), values)
+            width = int(np.prod(self._width))
+            self._put(self._written * width, values.reshape(len(values) * width))
+        self._written += len(values)
 
-    def _put(self, place: int, values: Array) -> None:
+    def _put(self, place: int, numbers: Array) -> None:
         """Write numbers from a place on, counted in numbers."""
-        content = memoryview(np.ascontiguousarray(values, dtype=self._dtype).data).cast("B")
-        start = place * (1 if self._dtype is None else self._dtype.itemsize)
-        while content:
-            done = os.pwrite(self._file.fileno(), content, start)
-            content, start = content[done:], start + done
+        size = 1 if self._dtype is None else self._dtype.itemsize
+        # Few enough that they are converted, summed and written while they are in the cache.
+        for first in range(0, len(numbers), PUT):
+            part = np.ascontiguousarray(numbers[first : first + PUT], dtype=self._dtype)
+            content, start = memoryview(part.data).cast("B"), (place + first) * size
+            self._sums.add(start, content)
+            while content:
+                done = os.pwrite(self._file.fileno(), content, start)
+                content, start = content[done:], start + done
 
     def _widen(self, dtype: np.dtype[Any]) -> None:
         """Write the rows anew, in another type."""
-        old, rows = self.read(), self._rows
+        old = mapped(self._path, self._entry())
         self._path.unlink()
         self._file.close()
-        self._file = os.fdopen(not_through_links(str(self._path), os.O_RDWR | os.O_CREAT), "r+b")
-        self._dtype = dtype
+        self._open()
+        self._dtype, self._written = dtype, 0
         self._reserve()
-        for start in range(0, rows, ROWS):
-            self._write(start, old[start : start + ROWS])
+        for start in range(0, len(old), ROWS):
+            self._write(old[start : start + ROWS])
 
 
 def _stored_type(values: Array) -> np.dtype[Any]:

@@ -26,7 +26,6 @@ from fle.data.readers.prepared_log import (
     FORMAT,
     Contents,
     StoredArray,
-    all_checksums,
     as_data,
     file_of,
     mapped,
@@ -299,11 +298,9 @@ class _Log:
         """All that is to be known of the files, which are complete."""
         if self._follows and self._last is not None:
             self._array("observations").append(self._last)
-        entries = {name: array.finish() for name, array in self._arrays.items()}
-        sums = all_checksums(self._folder, list(entries))
-        arrays = {name: entry._replace(checksums=sums[name]) for name, entry in entries.items()}
+        arrays = {name: array.finish() for name, array in self._arrays.items()}
         rows = sum(shard.rows for shard in shards)
-        warnings, notes = self._said(entries, rows, roles)
+        warnings, notes = self._said(arrays, rows, roles)
         facts = self._facts | {
             "number_of_source_rows": rows,
             "warnings": warnings,
