@@ -11,8 +11,8 @@ from fle.data.readers.prepared_log import BLOCK_BYTES, ColumnFigures, StoredArra
 from fle.data.readers.running_sums import RunningSums
 from fle.files import not_through_links
 
-# Rows that are copied, and numbers that are written, counted or multiplied, together.
-ROWS, PUT, COUNTED, MULTIPLIED = 2**20, 2**15, 2**15, 2**13
+# Rows that are copied, and numbers that are written, or multiplied, together.
+ROWS, TOGETHER, MULTIPLIED = 2**20, 2**15, 2**13
 
 
 @final
@@ -24,8 +24,9 @@ class GrowingArray:
     takes no space on the disk.
     """
 
-    def __init__(self, path: Path, room: int) -> None:
+    def __init__(self, path: Path, room: int, tally: "Tally | None" = None) -> None:
         self._path, self._room, self._written = path, room, 0
+        self._tally = tally
         # The last row, which may be replaced: no byte is written twice.
         self._held: Array | None = None
         self._dtype: np.dtype[Any] | None = None
@@ -49,7 +50,7 @@ class GrowingArray:
             self._widen(np.promote_types(self._dtype, wanted))
         if len(values):
             self._write_held()
-            self._write(values[:-1])
+            self._write(values[:-1], self._tally)
             self._held = values[-1:].copy()
 
     def replace_last(self, row: Array) -> None:
@@ -61,9 +62,14 @@ class GrowingArray:
         self._write_held()
         return mapped(self._path, self._entry())
 
-    def finish(self) -> StoredArray:
-        """Close the file, and say what is in it."""
+    def finish(self, more: Array | None = None) -> StoredArray:
+        """Close the file, and say what is in it.
+
+        more: a row (1, ...) to end with, which does not count in the figures.
+        """
         self._write_held()
+        if more is not None:
+            self._write(more, None)
         entry = self._entry()
         self._file.truncate(entry.bytes)
         # What a loss of power keeps from the disk, the checksums find.
@@ -90,24 +96,28 @@ class GrowingArray:
     def _write_held(self) -> None:
         held, self._held = self._held, None
         if held is not None:
-            self._write(held)
+            self._write(held, self._tally)
 
-    def _write(self, values: Array) -> None:
+    def _write(self, values: Array, tally: "Tally | None") -> None:
         """After the rows that are written."""
         if self._by_column:
             for number, column in enumerate(values.T):
-                self._put(number * self._room + self._written, column)
+                self._put(number * self._room + self._written, column, tally and tally.of(number))
         else:
             width = int(np.prod(self._width))
-            self._put(self._written * width, values.reshape(len(values) * width))
+            numbers = values.reshape(len(values) * width)
+            self._put(self._written * width, numbers, tally and tally.of(0))
         self._written += len(values)
 
-    def _put(self, place: int, numbers: Array) -> None:
+    def _put(self, place: int, numbers: Array, figures: "Figures | None") -> None:
         """Write numbers from a place on, counted in numbers."""
         size = 1 if self._dtype is None else self._dtype.itemsize
-        # Few enough that they are converted, summed and written while they are in the cache.
-        for first in range(0, len(numbers), PUT):
-            part = np.ascontiguousarray(numbers[first : first + PUT], dtype=self._dtype)
+        # Few enough that all is done with them while they are in the cache.
+        for first in range(0, len(numbers), TOGETHER):
+            block = numbers[first : first + TOGETHER]
+            if figures is not None:
+                figures.add(block)
+            part = np.ascontiguousarray(block, dtype=self._dtype)
             content, start = memoryview(part.data).cast("B"), (place + first) * size
             self._sums.add(start, content)
             while content:
@@ -123,7 +133,7 @@ class GrowingArray:
         self._dtype, self._written = dtype, 0
         self._reserve()
         for start in range(0, len(old), ROWS):
-            self._write(old[start : start + ROWS])
+            self._write(old[start : start + ROWS], None)
 
 
 def _stored_type(values: Array) -> np.dtype[Any]:
@@ -135,47 +145,55 @@ def _stored_type(values: Array) -> np.dtype[Any]:
 
 @final
 class Tally:
-    """Number, mean, spread and range of columns, added up part by part (Chan et al. 1983)."""
+    """The figures of the columns of an array."""
 
     def __init__(self) -> None:
-        self._rows = 0
-        self._mean = self._square = self._low = self._high = np.zeros(0)
+        self._columns: list[Figures] = []
 
-    def add(self, values: Array) -> None:
-        """More rows (k,) or (k, p)."""
-        columns = values.reshape(len(values), -1).T
-        mean, square, low, high = np.array([_figures(column) for column in columns]).T
-        if self._rows == 0:
-            self._low, self._high, self._mean, self._square = low, high, mean, square
-        else:
-            share = len(values) / (self._rows + len(values))
-            moved = mean - self._mean
-            self._square = self._square + square + moved**2 * share * self._rows
-            self._mean = self._mean + share * moved
-            self._low, self._high = np.minimum(self._low, low), np.maximum(self._high, high)
-        self._rows += len(values)
+    def of(self, number: int) -> "Figures":
+        """Of one column."""
+        while len(self._columns) <= number:
+            self._columns.append(Figures())
+        return self._columns[number]
 
     def figures(self) -> list[ColumnFigures]:
         """Of each column."""
-        std = np.sqrt(self._square / max(self._rows, 1))
-        columns = zip(self._mean, std, self._low, self._high, strict=True)
-        return [ColumnFigures(*map(float, column)) for column in columns]
+        return [column.so_far() for column in self._columns]
 
 
-def _figures(column: Array) -> tuple[float, float, float, float]:
-    """Mean, sum of squares about it, least and greatest."""
-    # About a value of the column, so that an offset costs no digits.
-    origin, total, square = float(column[0]), 0.0, 0.0
-    low, high, about = [], [], np.empty(COUNTED)
-    for start in range(0, len(column), COUNTED):
-        block = column[start : start + COUNTED]
-        low.append(block.min())
-        high.append(block.max())
-        about[: len(block)] = block
-        about[: len(block)] -= origin
-        about[len(block) :] = 0.0
-        total += float(about.sum())
+@final
+class Figures:
+    """Number, mean, spread and range of a column, added up by blocks (Chan et al. 1983)."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._mean = self._square = 0.0
+        self._low, self._high = np.inf, -np.inf
+        self._about = np.empty(0)
+
+    def add(self, block: Array) -> None:
+        """At most TOGETHER more numbers."""
+        rows = len(block)
+        room = -(-rows // MULTIPLIED) * MULTIPLIED
+        if room > len(self._about):
+            self._about = np.empty(room)
+        about = self._about[:room]
+        # About one of them, so that an offset costs no digits.
+        origin = float(block[0])
+        np.subtract(block, origin, out=about[:rows], dtype=np.float64)
+        about[rows:] = 0.0
+        total = float(about.sum())
         # Products that are short enough to wake no threads.
-        square += sum(float(part @ part) for part in about.reshape(-1, MULTIPLIED))
-    mean = total / len(column)
-    return origin + mean, max(square - total * mean, 0.0), float(min(low)), float(max(high))
+        square = sum(float(part @ part) for part in about.reshape(-1, MULTIPLIED))
+        share = rows / (self._rows + rows)
+        moved = origin + total / rows - self._mean
+        self._square += max(square - total**2 / rows, 0.0) + moved**2 * share * self._rows
+        self._mean += share * moved
+        self._low = min(self._low, float(block.min()))
+        self._high = max(self._high, float(block.max()))
+        self._rows += rows
+
+    def so_far(self) -> ColumnFigures:
+        """What is known of the column."""
+        std = float(np.sqrt(self._square / max(self._rows, 1)))
+        return ColumnFigures(self._mean, std, self._low, self._high)

@@ -140,8 +140,11 @@ def _pieces(shards: Sequence[Shard], columns: Sequence[str], size: int) -> Itera
                     batches = file.iter_batches(size, row_groups=[group], columns=list(columns))
                     tables = (pa.Table.from_batches([batch]) for batch in batches)
                 for table in map(flattened, tables):
-                    yield Piece(str(shard.path), table, first)
-                    first += table.num_rows
+                    # Parts whose numbers fit in a cache.
+                    for start in range(0, table.num_rows, size):
+                        piece = table.slice(start, size)
+                        yield Piece(str(shard.path), piece, first)
+                        first += piece.num_rows
 
 
 def _ahead(pieces: Iterator[Piece]) -> Iterator[Piece]:
