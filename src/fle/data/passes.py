@@ -150,7 +150,7 @@ def _empty(shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
 
 
 def keep_memory() -> None:
-    """What is given back is used again, not fetched anew from the system, which fills it with zeros.
+    """What is given back is used again, not fetched anew from the system, which clears it.
 
     The C library of Linux keeps pieces as large as the largest that it was given back.
     """

@@ -184,10 +184,12 @@ class Figures:
         about[rows:] = 0.0
         total = float(about.sum())
         # Products that are short enough to wake no threads.
-        square = sum(float(part @ part) for part in about.reshape(-1, MULTIPLIED))
+        parts = about.reshape(-1, MULTIPLIED)
+        square = float(np.vecdot(parts, parts).sum())
         share = rows / (self._rows + rows)
         moved = origin + total / rows - self._mean
-        self._square += max(square - total**2 / rows, 0.0) + moved**2 * share * self._rows
+        self._square += max(square - total * total / rows, 0.0)
+        self._square += moved * moved * share * self._rows
         self._mean += share * moved
         self._low = min(self._low, float(block.min()))
         self._high = max(self._high, float(block.max()))
