@@ -1,9 +1,10 @@
 """Runs killed at random moments, each resumed until it ends: is the result the same?
 
 Killed are a command that fits, a call that fits and makes replicates for intervals, a comparison of
-two policies, and the drawing of a report; half at a random time of a life, half at a random point
-inside the writing of a file. `tests/fitting/test_resume_after_kill.py` does it twenty times. Writes
-`results/kills.json`, anew after every run, so that a long run may be stopped.
+two policies, the preparation of shards, and the drawing of a report; half at a random time of a
+life, half at a random point inside the writing of a file. `tests/fitting/test_resume_after_kill.py`
+does it twenty times. Writes `results/kills.json`, anew after every run, so that a long run may be
+stopped.
 
     python benchmarks/kills.py --kills 1000
 """
@@ -40,6 +41,7 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--problem", nargs="+", choices=tuple(PROBLEMS), default=tuple(PROBLEMS))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "kills.json")
     options = parser.parse_args()
@@ -50,7 +52,7 @@ def main() -> None:
         folder = Path(name)
         write_log(folder / "log.parquet")
         server = RunServer(folder / "compiled")
-        victims = [Victim(server, problem, folder, options.seed) for problem in PROBLEMS]
+        victims = [Victim(server, problem, folder, options.seed) for problem in options.problem]
         while (left := options.kills - sum(victim.kills for victim in victims)) > 0:
             victim = min(victims, key=lambda one: one.kills)
             try:

@@ -67,6 +67,11 @@ def compare(out):
     command("compare", str(Path(out).with_name("log.parquet")), *policies, out=out)
 
 
+def prepare(out):
+    """Shards become files of columns, part by part; a folder that is not finished begins anew."""
+    command("prepare", str(Path(out).with_name("shards")), out)
+
+
 def report(out):
     """The page of a finished run, drawn over the old one."""
     command("report", out)
@@ -79,7 +84,7 @@ def command(name, *words, out=None):
     # Vega takes seconds to put together, and is the same each time. Other commands write
     # tables alone: what they would draw is drawn again by repeating them, as reports are.
     page._bundle = lambda: "// Vega"
-    if name != "report":
+    if name not in ("report", "prepare"):
         run_files.DRAWING = ("no such package",)
     fit = [] if out is None else [*FIT, "--out", out]
     if main([name, *words, *fit]) != 0:
@@ -108,7 +113,9 @@ def replicates(out):
     )
 
 
-PROBLEMS = {problem.__name__: problem for problem in (evaluate, replicates, compare, report)}
+PROBLEMS = {
+    problem.__name__: problem for problem in (evaluate, replicates, compare, prepare, report)
+}
 
 
 def kill_at_point(point):
@@ -166,6 +173,7 @@ def serve(cache):
     import fle.cli.compare_command
     import fle.cli.entry
     import fle.cli.small_commands
+    import fle.data.readers.preparing
     import fle.models.families.gaussian
     import fle.report  # noqa: F401
     from fle.fitting import checkpoints
