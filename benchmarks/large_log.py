@@ -3,8 +3,9 @@
 A linear system that the action pushes, with a known mean return, is written as Parquet shards in
 which episodes cross from one to the next. What is measured, each in a process of its own:
 
-- the time in which Arrow alone reads the shards, and in which `fle.prepare` does its work; both as
-  they come from the page cache, in turn, the median of three ratios where there is time for it;
+- the time in which Arrow alone reads the shards, in which it also finds the range of each column,
+  and in which `fle.prepare` does its work; as they come from the page cache, in turn, the median of
+  three ratios where there is time for it;
 - the peak of anonymous memory (RssAnon, read every 20 ms), which leaves out pages of files, for
   preparing, and for opening and evaluating;
 - the time of a training step, against the same evaluation of one million rows in memory;
@@ -118,12 +119,15 @@ def measured(what: str, source: Path, out: Path) -> dict[str, Any]:
     memory = Memory()
     began, cpu = time.monotonic(), time.process_time()
     found: dict[str, Any] = {}
-    if what == "arrow":
+    if what in ("arrow", "touched"):
+        import pyarrow.compute as pc
         import pyarrow.parquet as pq
 
         began, cpu = time.monotonic(), time.process_time()
         for path in sorted(source.glob("*.parquet")):
-            pq.read_table(path)
+            table = pq.read_table(path)
+            for column in table.columns if what == "touched" else ():
+                pc.min_max(column)
     elif what == "prepare":
         import fle
 
@@ -171,6 +175,11 @@ def apart(what: str, source: Path, out: Path) -> dict[str, Any]:
     return found
 
 
+def over(pairs: list[tuple[dict[str, Any], dict[str, Any]]], what: str) -> float:
+    """The second's figure as a multiple of the first's, the median of pairs."""
+    return float(np.median([second[what] / first[what] for first, second in pairs]))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=100_000_000)
@@ -184,17 +193,19 @@ def main() -> None:
         return
     write_log(source, options.rows)
     try:
-        pairs = []
+        pairs: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        touched: list[dict[str, Any]] = []
         for _ in range(options.repeats):
             shutil.rmtree(out, ignore_errors=True)
             pairs.append((apart("arrow", source, out), apart("prepare", source, out)))
+            touched.append(apart("touched", source, out))
         small, large = apart("small", source, out), apart("large", source, out)
         again = apart("large", source, out)
         size = sum(path.stat().st_size for path in source.iterdir())
         written = sum(path.stat().st_blocks * 512 for path in out.iterdir() if path.is_file())
     finally:
         shutil.rmtree(options.folder)
-    ratio = float(np.median([second["seconds"] / first["seconds"] for first, second in pairs]))
+    ratio = over(pairs, "seconds")
     peak = max(large["peak"], again["peak"], *(second["peak"] for _, second in pairs))
     result = {
         "rows": options.rows,
@@ -202,6 +213,7 @@ def main() -> None:
         "bytes_prepared": written,
         "truth": truth(),
         "prepare_over_arrow": ratio,
+        "prepare_over_arrow_cpu": over(pairs, "cpu_seconds"),
         "step_over_small": large["step"] / small["step"],
         "peak": peak,
         "met": {
@@ -210,6 +222,7 @@ def main() -> None:
             "memory": peak <= MOST_MEMORY,
         },
         "arrow": [first for first, _ in pairs],
+        "touched": touched,
         "prepare": [second for _, second in pairs],
         "small": small,
         "large": large,

@@ -29,9 +29,14 @@ SHARES = 8
 BLOCK = 2_048
 # The same in bytes, for plain copies.
 MUCH = 2**24
+# Rows of a column that are tested together.
+TESTED = 2**15
+# Bytes below the most that the C library keeps.
+KEPT = 2**25 - 2**16
 # Bytes at whose multiples XLA wants an array to begin.
 ALIGNED = 64
 _ceiling: ContextVar[int | None] = ContextVar("ceiling", default=None)
+_alone: ContextVar[bool] = ContextVar("alone", default=False)
 
 
 @contextmanager
@@ -87,11 +92,21 @@ def _size_of_process() -> int:
     return 0
 
 
+@contextmanager
+def on_one_core() -> Iterator[None]:
+    """In here, passes start no threads: this is one of several that keep the cores busy."""
+    token = _alone.set(True)
+    try:
+        yield
+    finally:
+        _alone.reset(token)
+
+
 def in_parallel(
     function: Callable[[Item], Result], items: Sequence[Item], rows: int
 ) -> list[Result]:
     """The function of every item, in order, for work over `rows` rows."""
-    if rows < FEW_ROWS or len(items) < 2:
+    if rows < FEW_ROWS or len(items) < 2 or _alone.get():
         return [function(item) for item in items]
     workers = min(len(items), os.cpu_count() or 1)
     # Handing out thousands of blocks one by one takes as long as many a pass over them.
@@ -102,9 +117,9 @@ def in_parallel(
         return [result for part in done for result in part]
 
 
-def row_blocks(rows: int) -> list[slice]:
+def row_blocks(rows: int, size: int = BLOCK) -> list[slice]:
     """All rows, some at a time: what is worked out of them stays small, and in the cache."""
-    return [slice(*ends) for ends in pairwise((*range(0, rows, BLOCK), rows))]
+    return [slice(*ends) for ends in pairwise((*range(0, rows, size), rows))]
 
 
 def gather(array: Array, rows: Array) -> Array:
@@ -132,6 +147,14 @@ def _empty(shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
     if size < MUCH or pa is None:
         return np.empty(shape, dtype)
     return np.frombuffer(pa.allocate_buffer(size), dtype).reshape(shape)
+
+
+def keep_memory() -> None:
+    """What is given back is used again, not fetched anew from the system, which clears it.
+
+    The C library of Linux keeps pieces as large as the largest that it was given back.
+    """
+    np.empty(KEPT, np.uint8)
 
 
 def give_back() -> None:
@@ -192,7 +215,7 @@ def all_finite(array: Array) -> bool:
 
 def holds_throughout(test: Callable[[slice], Array], rows: int) -> bool:
     """Whether a test is passed by all rows, some at a time: what it makes stays in the cache."""
-    return all(bool(test(block).all()) for block in row_blocks(rows))
+    return all(bool(test(block).all()) for block in row_blocks(rows, TESTED))
 
 
 def shows_next(observations: Array, following: Array) -> Array:

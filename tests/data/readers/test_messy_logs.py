@@ -3,10 +3,12 @@
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from reader_logs import log, read_with_warnings, write_csv, write_parquet
 
 from fle.data import Dataset, read, read_cache, write_cache
+from fle.data.readers.arrow_tables import column_blocks
 from fle.errors import DataError, SettingsError
 
 # Two terminated episodes, of three and of two rows.
@@ -273,3 +275,15 @@ def test_booleans_decimals_nullable_integers_and_words_for_flags(tmp_path):
     data = read(frame)
     np.testing.assert_array_equal(data.terminations, [0, 0, 1, 0, 1])
     np.testing.assert_array_equal(data.observations, [[1, 0], [2, 0], [3, 1], [4, 1], [5, 1]])
+
+
+def test_booleans_from_the_middle_of_a_byte():
+    flags = np.random.default_rng(0).random(100) < 0.5
+    column = pa.chunked_array([pa.array(flags).slice(3, 50), pa.array(flags).slice(72)])
+    blocks, missing = column_blocks("log", "ends", column)
+    np.testing.assert_array_equal(np.concatenate(blocks), [*flags[3:53], *flags[72:]])
+    assert missing is None
+    gaps = pa.chunked_array([pa.array([True, None, False] * 9).slice(2, 20)])
+    (values,), missing = column_blocks("log", "ends", gaps)
+    np.testing.assert_array_equal(values, ([False, True, False] * 7)[:20])
+    np.testing.assert_array_equal(missing, ([False, False, True] * 7)[:20])

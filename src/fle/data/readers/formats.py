@@ -6,6 +6,7 @@ import glob
 import importlib
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -86,6 +87,10 @@ class Files:
 
 def optional_package(module: str, purpose: str) -> ModuleType:
     """A package of the extra `files`, imported now that it is needed."""
+    # Asked for every column of every part of a log, where to import again takes its time.
+    known = sys.modules.get(module)
+    if known is not None:
+        return known
     try:
         return importlib.import_module(module)
     except ImportError as error:

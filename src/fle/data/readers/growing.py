@@ -7,11 +7,12 @@ from typing import Any, final
 import numpy as np
 
 from fle.data.passes import Array
-from fle.data.readers.prepared_log import ColumnFigures, StoredArray, mapped
+from fle.data.readers.prepared_log import BLOCK_BYTES, ColumnFigures, StoredArray, mapped
+from fle.data.readers.running_sums import RunningSums
 from fle.files import not_through_links
 
-# Rows that are converted, and numbers that are counted, together.
-ROWS, COUNTED = 2**20, 2**15
+# Rows that are copied, and numbers that are written, or multiplied, together.
+ROWS, TOGETHER, MULTIPLIED = 2**20, 2**15, 2**13
 
 
 @final
@@ -23,14 +24,17 @@ class GrowingArray:
     takes no space on the disk.
     """
 
-    def __init__(self, path: Path, room: int) -> None:
-        self._path, self._room, self._rows = path, room, 0
+    def __init__(self, path: Path, room: int, tally: "Tally | None" = None) -> None:
+        self._path, self._room, self._written = path, room, 0
+        self._tally = tally
+        # The last row, which may be replaced: no byte is written twice.
+        self._held: Array | None = None
         self._dtype: np.dtype[Any] | None = None
         self._width: tuple[int, ...] = ()
-        self._file = os.fdopen(not_through_links(str(path), os.O_RDWR | os.O_CREAT), "r+b")
+        self._open()
 
     def __len__(self) -> int:
-        return self._rows
+        return self._written + (self._held is not None)
 
     @property
     def _by_column(self) -> bool:
@@ -44,24 +48,33 @@ class GrowingArray:
             self._reserve()
         elif np.promote_types(self._dtype, wanted) != self._dtype:
             self._widen(np.promote_types(self._dtype, wanted))
-        self._write(self._rows, values)
-        self._rows += len(values)
+        if len(values):
+            self._write_held()
+            self._write(values[:-1], self._tally)
+            self._held = values[-1:].copy()
 
     def replace_last(self, row: Array) -> None:
         """Write another row (1, ...) over the last one."""
-        self._write(self._rows - 1, row)
+        self._held = row
 
     def read(self) -> Array:
         """All rows, mapped into memory."""
+        self._write_held()
         return mapped(self._path, self._entry())
 
-    def finish(self) -> StoredArray:
-        """Close the file, and say what is in it."""
-        if not self._by_column and self._dtype is not None:
-            self._file.truncate(self._rows * int(np.prod(self._width)) * self._dtype.itemsize)
+    def finish(self, more: Array | None = None) -> StoredArray:
+        """Close the file, and say what is in it.
+
+        more: a row (1, ...) to end with, which does not count in the figures.
+        """
+        self._write_held()
+        if more is not None:
+            self._write(more, None)
+        entry = self._entry()
+        self._file.truncate(entry.bytes)
         # What a loss of power keeps from the disk, the checksums find.
         self._file.close()
-        return self._entry()
+        return entry._replace(checksums=self._sums.of_blocks(entry.bytes))
 
     def close(self) -> None:
         """Give the file back, finished or not."""
@@ -69,38 +82,61 @@ class GrowingArray:
 
     def _entry(self) -> StoredArray:
         kind = np.dtype(np.float32) if self._dtype is None else self._dtype
-        shape = [self._rows, *self._width]
+        shape = [self._written, *self._width]
         return StoredArray(kind.newbyteorder("<").str, shape, self._room * self._by_column, [])
+
+    def _open(self) -> None:
+        self._file = os.fdopen(not_through_links(str(self._path), os.O_RDWR | os.O_CREAT), "r+b")
+        self._sums = RunningSums(BLOCK_BYTES)
 
     def _reserve(self) -> None:
         numbers = self._room * int(np.prod(self._width))
         self._file.truncate(numbers * (1 if self._dtype is None else self._dtype.itemsize))
 
-    def _write(self, row: int, values: Array) -> None:
+    def _write_held(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            self._write(held, self._tally)
+
+    def _write(self, values: Array, tally: "Tally | None") -> None:
+        """After the rows that are written."""
         if self._by_column:
             for number, column in enumerate(values.T):
-                self._put(number * self._room + row, column)
+                self._put(number * self._room + self._written, column, tally and tally.of(number))
         else:
-            self._put(row * int(np.prod(self._width)), values)
+            width = int(np.prod(self._width))
+            numbers = values.reshape(len(values) * width)
+            self._put(self._written * width, numbers, tally and tally.of(0))
+        self._written += len(values)
 
-    def _put(self, place: int, values: Array) -> None:
+    def _put(self, place: int, numbers: Array, figures: "Figures | None") -> None:
         """Write numbers from a place on, counted in numbers."""
-        content = memoryview(np.ascontiguousarray(values, dtype=self._dtype).data).cast("B")
-        start = place * (1 if self._dtype is None else self._dtype.itemsize)
-        while content:
-            done = os.pwrite(self._file.fileno(), content, start)
-            content, start = content[done:], start + done
+        size = 1 if self._dtype is None else self._dtype.itemsize
+        # Few enough that all is done with them while they are in the cache, and whole pages of the
+        # file, which are written a third faster than parts of them.
+        first = 0
+        while first < len(numbers):
+            block = numbers[first : first + TOGETHER - (place + first) % TOGETHER]
+            if figures is not None:
+                figures.add(block)
+            part = np.ascontiguousarray(block, dtype=self._dtype)
+            content, start = memoryview(part.data).cast("B"), (place + first) * size
+            first += len(block)
+            self._sums.add(start, content)
+            while content:
+                done = os.pwrite(self._file.fileno(), content, start)
+                content, start = content[done:], start + done
 
     def _widen(self, dtype: np.dtype[Any]) -> None:
         """Write the rows anew, in another type."""
-        old, rows = self.read(), self._rows
+        old = mapped(self._path, self._entry())
         self._path.unlink()
         self._file.close()
-        self._file = os.fdopen(not_through_links(str(self._path), os.O_RDWR | os.O_CREAT), "r+b")
-        self._dtype = dtype
+        self._open()
+        self._dtype, self._written = dtype, 0
         self._reserve()
-        for start in range(0, rows, ROWS):
-            self._write(start, old[start : start + ROWS])
+        for start in range(0, len(old), ROWS):
+            self._write(old[start : start + ROWS], None)
 
 
 def _stored_type(values: Array) -> np.dtype[Any]:
@@ -112,43 +148,57 @@ def _stored_type(values: Array) -> np.dtype[Any]:
 
 @final
 class Tally:
-    """Number, mean, spread and range of columns, added up part by part (Chan et al. 1983)."""
+    """The figures of the columns of an array."""
 
     def __init__(self) -> None:
-        self._rows = 0
-        self._mean = self._square = self._low = self._high = np.zeros(0)
+        self._columns: list[Figures] = []
 
-    def add(self, values: Array) -> None:
-        """More rows (k,) or (k, p)."""
-        columns = values.reshape(len(values), -1).T
-        low, high = columns.min(axis=1).astype(float), columns.max(axis=1).astype(float)
-        mean, square = np.array([_moments(column) for column in columns]).T
-        if self._rows == 0:
-            self._low, self._high, self._mean, self._square = low, high, mean, square
-        else:
-            share = len(values) / (self._rows + len(values))
-            moved = mean - self._mean
-            self._square = self._square + square + moved**2 * share * self._rows
-            self._mean = self._mean + share * moved
-            self._low, self._high = np.minimum(self._low, low), np.maximum(self._high, high)
-        self._rows += len(values)
+    def of(self, number: int) -> "Figures":
+        """Of one column."""
+        while len(self._columns) <= number:
+            self._columns.append(Figures())
+        return self._columns[number]
 
     def figures(self) -> list[ColumnFigures]:
         """Of each column."""
-        std = np.sqrt(self._square / max(self._rows, 1))
-        columns = zip(self._mean, std, self._low, self._high, strict=True)
-        return [ColumnFigures(*map(float, column)) for column in columns]
+        return [column.so_far() for column in self._columns]
 
 
-def _moments(column: Array) -> tuple[float, float]:
-    """Mean, and sum of squares about it."""
-    # About a value of the column, so that an offset costs no digits.
-    origin, total, square = float(column[0]), 0.0, 0.0
-    for start in range(0, len(column), COUNTED):
-        block = column[start : start + COUNTED].astype(np.float64)
-        block -= origin
-        total += float(block.sum())
-        # Not as a product, which would wake threads for it.
-        square += float(np.square(block, out=block).sum())
-    mean = total / len(column)
-    return origin + mean, max(square - total * mean, 0.0)
+@final
+class Figures:
+    """Number, mean, spread and range of a column, added up by blocks (Chan et al. 1983)."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._mean = self._square = 0.0
+        self._low, self._high = np.inf, -np.inf
+        self._about = np.empty(0)
+
+    def add(self, block: Array) -> None:
+        """At most TOGETHER more numbers."""
+        rows = len(block)
+        room = -(-rows // MULTIPLIED) * MULTIPLIED
+        if room > len(self._about):
+            self._about = np.empty(room)
+        about = self._about[:room]
+        # About one of them, so that an offset costs no digits.
+        origin = float(block[0])
+        np.subtract(block, origin, out=about[:rows], dtype=np.float64)
+        about[rows:] = 0.0
+        total = float(about.sum())
+        # Products that are short enough to wake no threads.
+        parts = about.reshape(-1, MULTIPLIED)
+        square = float(np.vecdot(parts, parts).sum())
+        share = rows / (self._rows + rows)
+        moved = origin + total / rows - self._mean
+        self._square += max(square - total * total / rows, 0.0)
+        self._square += moved * moved * share * self._rows
+        self._mean += share * moved
+        self._low = min(self._low, float(block.min()))
+        self._high = max(self._high, float(block.max()))
+        self._rows += rows
+
+    def so_far(self) -> ColumnFigures:
+        """What is known of the column."""
+        std = float(np.sqrt(self._square / max(self._rows, 1)))
+        return ColumnFigures(self._mean, std, self._low, self._high)

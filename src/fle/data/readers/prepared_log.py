@@ -24,7 +24,7 @@ FORMAT = "fle prepared log 1"
 # Bytes of a file that share a checksum. It finds what a disk or a copy damaged by accident; who may
 # write the folder can make a checksum agree.
 BLOCK_BYTES = 2**26
-READ_BYTES = 2**20
+READ_BYTES = 2**18
 UNFINISHED = (
     "{folder}: the preparation was not finished; repeat the `fle prepare` that began it, or read"
     " the source itself"
@@ -155,11 +155,13 @@ def mapped(path: Path, entry: StoredArray) -> Array:
 def checksums(path: Path) -> list[int]:
     """CRC-32 of each BLOCK_BYTES of a file."""
     found, size = [], path.stat().st_size
-    with path.open("rb") as file:
+    # One buffer that stays in the cache: new ones would cost more than the sum.
+    buffer = memoryview(bytearray(READ_BYTES))
+    with path.open("rb", buffering=0) as file:
         for start in range(0, size, BLOCK_BYTES):
             value, left = 0, min(BLOCK_BYTES, size - start)
-            while left and (part := file.read(min(READ_BYTES, left))):
-                value, left = zlib.crc32(part, value), left - len(part)
+            while left and (number := file.readinto(buffer[: min(READ_BYTES, left)])):
+                value, left = zlib.crc32(buffer[:number], value), left - number
             found.append(value)
     return found
 

@@ -14,7 +14,7 @@ import numpy as np
 from fle.data.assembly import ENDLESS, remarks_on_actions, remarks_on_episodes
 from fle.data.dataset import Dataset, emit_warnings
 from fle.data.faults import Faults, Remark, added_up
-from fle.data.passes import Array, give_back
+from fle.data.passes import Array, give_back, keep_memory, on_one_core
 from fle.data.readers.arrow_tables import leaf_names, parquet_schema
 from fle.data.readers.coding import Wishes
 from fle.data.readers.columns import Columns, Part, precision
@@ -26,7 +26,6 @@ from fle.data.readers.prepared_log import (
     FORMAT,
     Contents,
     StoredArray,
-    all_checksums,
     as_data,
     file_of,
     mapped,
@@ -198,8 +197,10 @@ def _checked(
     """Every part with the values of its fields, in order; some are checked at the same time."""
 
     def values(part: LogPart) -> dict[str, Any]:
-        return table_values(part.source(), roles, wishes, Faults(), first=part.first)
+        with on_one_core():
+            return table_values(part.source(), roles, wishes, Faults(), first=part.first)
 
+    keep_memory()
     waiting: deque[tuple[LogPart, Any]] = deque()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         try:
@@ -250,8 +251,6 @@ class _Log:
         self._terminated = self._terminated or bool(values["terminations"].any())
         ends = bool(values["terminations"][-1] and (following[-1:] == own[-1:]).all())
         self._open = ends and not self._follows
-        for name, tally in self._tallies.items():
-            tally.add(values[name])
 
     def _store_next(self, at: int, values: dict[str, Any]) -> None:
         """From here on next observations have a file of their own; those before are copied."""
@@ -292,18 +291,16 @@ class _Log:
 
     def _array(self, name: str) -> GrowingArray:
         if name not in self._arrays:
-            self._arrays[name] = GrowingArray(self._folder / file_of(name), self._room)
+            path, tally = self._folder / file_of(name), self._tallies.get(name)
+            self._arrays[name] = GrowingArray(path, self._room, tally)
         return self._arrays[name]
 
     def contents(self, shards: Sequence[Shard], roles: Roles) -> Contents:
         """All that is to be known of the files, which are complete."""
-        if self._follows and self._last is not None:
-            self._array("observations").append(self._last)
-        entries = {name: array.finish() for name, array in self._arrays.items()}
-        sums = all_checksums(self._folder, list(entries))
-        arrays = {name: entry._replace(checksums=sums[name]) for name, entry in entries.items()}
+        more = {"observations": self._last} if self._follows else {}
+        arrays = {name: array.finish(more.get(name)) for name, array in self._arrays.items()}
         rows = sum(shard.rows for shard in shards)
-        warnings, notes = self._said(entries, rows, roles)
+        warnings, notes = self._said(arrays, rows, roles)
         facts = self._facts | {
             "number_of_source_rows": rows,
             "warnings": warnings,

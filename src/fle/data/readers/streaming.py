@@ -8,6 +8,7 @@ from typing import IO, Any, final
 
 import numpy as np
 
+from fle.data.episodes import increases, starts_episode
 from fle.data.passes import Array
 from fle.data.readers.arrow_tables import (
     column_blocks,
@@ -27,6 +28,8 @@ from fle.errors import DataError
 PART_BYTES, MOST_PARTS = 2**24, 16
 # Parts in a row group that is read at once.
 MOST_AT_ONCE = 8
+# Rows in which the beginning of the last episode is looked for first.
+LAST_ROWS = 2**14
 NUMBER = 8
 
 
@@ -137,8 +140,11 @@ def _pieces(shards: Sequence[Shard], columns: Sequence[str], size: int) -> Itera
                     batches = file.iter_batches(size, row_groups=[group], columns=list(columns))
                     tables = (pa.Table.from_batches([batch]) for batch in batches)
                 for table in map(flattened, tables):
-                    yield Piece(str(shard.path), table, first)
-                    first += table.num_rows
+                    # Parts whose numbers fit in a cache.
+                    for start in range(0, table.num_rows, size):
+                        piece = table.slice(start, size)
+                        yield Piece(str(shard.path), piece, first)
+                        first += piece.num_rows
 
 
 def _ahead(pieces: Iterator[Piece]) -> Iterator[Piece]:
@@ -171,6 +177,16 @@ def _last_start(pieces: Sequence[Piece], roles: Roles) -> int:
     The episode of the last row but one: what is left must be two rows at least.
     """
     number = sum(piece.table.num_rows for piece in pieces)
+    for rows in (LAST_ROWS, number):
+        before = max(number - rows, 0)
+        cut = _last_start_in(_split(pieces, before)[1], roles)
+        if cut > 0:
+            return before + cut
+    return 0
+
+
+def _last_start_in(pieces: Sequence[Piece], roles: Roles) -> int:
+    number = sum(piece.table.num_rows for piece in pieces)
     if "episode" in roles.columns:
         ids = _values(pieces, roles.columns["episode"][0])
         starts = np.flatnonzero(ids[1:] != ids[:-1]) + 1
@@ -200,7 +216,9 @@ class KnownIds:
         if "episode" not in roles.columns:
             return
         ids = _values(part.pieces, roles.columns["episode"][0])
-        found = np.unique(ids[np.append(True, ids[1:] != ids[:-1])])
+        found = ids[starts_episode(ids)]
+        if not increases(found):
+            found = np.unique(found)
         if self._largest is not None and found[0] <= self._largest:
             self._in_order = False
         self._largest = found[-1] if self._in_order else self._largest
