@@ -14,7 +14,6 @@ ROOT = Path(fle.__file__).parent
 ALLOWED = {
     "errors": set(),
     "screen": set(),
-    "plain_text": set(),
     "notebook": {"errors"},
     "files": {"errors"},
     "manifests": {"errors", "files"},
@@ -22,14 +21,13 @@ ALLOWED = {
     "data": {"errors", "files", "manifests", "notebook"},
     "policies": {"errors", "files", "manifests", "data"},
     "models": {"errors", "recipe"},
-    "returns": {"errors", "notebook", "plain_text"},
+    "returns": {"errors", "notebook", "screen"},
     "tasks": {"errors"},
     "examples": {"errors"},
     "executors": {"errors", "files"},
     "fitting": {
         "errors",
         "screen",
-        "plain_text",
         "files",
         "notebook",
         "manifests",

@@ -27,8 +27,8 @@ from fle.data.passes import centre_and_scale, row_blocks
 from fle.data.readers.inspection import Inspection
 from fle.data.schema import WORDS
 from fle.files import write_atomically
-from fle.plain_text import aligned, labelled, one_line
 from fle.policies import tabulated
+from fle.screen import aligned, labelled, one_line
 
 MOST_ACTIONS, MOST_FEATURES, MOST_COLUMNS = 10, 20, 60
 # What is written for `fle evaluate` are options that both commands have.

@@ -24,11 +24,11 @@ from fle.cli.run_files import (
 from fle.cli.text_tables import cell, data_words, number_text, style_of
 from fle.data import Dataset
 from fle.files import make_directory, write_atomically
-from fle.plain_text import aligned, labelled, one_line
 from fle.recipe import FIRST_LOOK
 from fle.returns import dominance
 from fle.returns.measures import usual_measures
 from fle.returns.risk import percentage
+from fle.screen import aligned, labelled, one_line
 
 if TYPE_CHECKING:
     from fle.fitting import Comparison, Evaluation, Plan

@@ -29,7 +29,7 @@ from fle.cli.parser import parse, resolve
 from fle.data import memory_ceiling
 from fle.errors import CoverageError, FLEError, ModelError, TrainingError
 from fle.executors import JobsWaitingError
-from fle.plain_text import one_line
+from fle.screen import one_line
 
 
 def run_command_line(arguments: Sequence[str]) -> int:

@@ -18,9 +18,9 @@ from fle.cli.text_tables import (
     returns_document,
     risk_table,
 )
-from fle.plain_text import labelled, one_line
 from fle.recipe import FIRST_LOOK
 from fle.returns import ReturnDistribution, distances_to_truth
+from fle.screen import labelled, one_line
 
 if TYPE_CHECKING:
     from fle.fitting import Evaluation, Plan

@@ -7,7 +7,7 @@ from fle.cli.inputs import planned, read_data_to_fit
 from fle.cli.messages import DONE, NOT_MET, UNDECIDED, Messages, Outcome
 from fle.cli.text_tables import data_words
 from fle.files import write_atomically
-from fle.plain_text import aligned, labelled, one_line
+from fle.screen import aligned, labelled, one_line
 
 CODES = {"met": DONE, "not met": NOT_MET, "undecided": UNDECIDED}
 

@@ -14,11 +14,10 @@ from fle.data.readers.inspection import Inspection, inspect
 from fle.errors import PolicyError, SettingsError, nearest
 from fle.executors import Executor, Processes, Ray, Slurm
 from fle.manifests import misfit
-from fle.plain_text import one_line
 from fle.policies import Policy, RowProbabilities, load_policy
 from fle.policies.loading import TIMEOUT_SECONDS
 from fle.recipe import Recipe
-from fle.screen import doing
+from fle.screen import doing, one_line
 
 if TYPE_CHECKING:
     from fle.fitting import Plan

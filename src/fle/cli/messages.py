@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from fle.errors import FLEWarning
-from fle.plain_text import one_line
-from fle.screen import show
+from fle.screen import one_line, show
 
 DONE, NO_ESTIMATE, WRONG_INPUT, FAULT, STOPPED = 0, 1, 2, 3, 130
 # Of a gate.

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fle.data import Dataset
-from fle.plain_text import aligned
 from fle.returns import Measure, ReturnDistribution
 from fle.returns.intervals import Replicates
 from fle.returns.measures import usual_measures
 from fle.returns.risk import percentage
+from fle.screen import aligned
 
 if TYPE_CHECKING:
     from fle.fitting import Evaluation

@@ -35,7 +35,6 @@ from fle.models.law import Density, placed
 from fle.models.specs import ModelSpec
 from fle.models.support import Lattice
 from fle.notebook import Tabular, html_lines
-from fle.plain_text import labelled
 from fle.policies.answers import Coverage
 from fle.recipe import FIRST_LOOK, Resolved
 from fle.returns import ReturnDistribution
@@ -43,6 +42,7 @@ from fle.returns.calibration import Calibration
 from fle.returns.intervals import Estimate, Intervals, Replicates
 from fle.returns.measures import Measure
 from fle.returns.opinions import SecondOpinions
+from fle.screen import labelled
 
 if TYPE_CHECKING:
     from fle.trust.verdict import Verdict

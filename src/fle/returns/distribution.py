@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from fle.errors import DataError, ModelError, SettingsError, nearest
 from fle.notebook import Tabular, html_table
-from fle.plain_text import aligned
 from fle.returns import risk
 from fle.returns.intervals import Estimate, Replicates, interval_of
 from fle.returns.measures import (
@@ -21,6 +20,7 @@ from fle.returns.measures import (
     usual_measures,
     warn_about_thin_tail,
 )
+from fle.screen import aligned
 
 FloatArray = NDArray[np.float64]
 

@@ -15,7 +15,6 @@ import numpy as np
 from fle.fitting.bellman import WORTH, BellmanErrors
 from fle.fitting.occupancy import LEAST_EFFECTIVE, MOST_BEYOND
 from fle.fitting.remarks import DRIFT, drift, unsettled
-from fle.plain_text import one_line
 from fle.policies.answers import (
     LEAST_EFFECTIVE_ROWS,
     MOST_UNSEEN,
@@ -26,6 +25,7 @@ from fle.policies.answers import (
 from fle.returns.calibration import DENIED, Calibration
 from fle.returns.measures import RISK_LEVEL, measure
 from fle.returns.opinions import BLIND, FALSE_ALARM, WORTH_A_WORD, SecondOpinions
+from fle.screen import one_line
 from fle.trust.bounds import total_variation_bound, wasserstein_bound
 
 if TYPE_CHECKING:
