@@ -29,6 +29,7 @@ package:
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/step_time.py
+	$(BIN)/python benchmarks/costs.py
 
 format: $(INSTALLED)
 	$(BIN)/ruff format .

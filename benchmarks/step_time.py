@@ -42,7 +42,7 @@ STEP = 10
 # An eager loop that does the same in a step, and one with likelihood and Adam alone.
 EAGER = ("same", "bare")
 THREADS = (1, 2)
-MOST_PRODUCTS = 3.0
+MOST_PRODUCTS = 2.0
 LEAST_SPEEDUP = 10.0
 
 

@@ -14,6 +14,7 @@ ROOT = Path(fle.__file__).parent
 ALLOWED = {
     "errors": set(),
     "screen": set(),
+    "plain_text": set(),
     "notebook": {"errors"},
     "files": {"errors"},
     "manifests": {"errors", "files"},
@@ -21,13 +22,14 @@ ALLOWED = {
     "data": {"errors", "files", "manifests", "notebook"},
     "policies": {"errors", "files", "manifests", "data"},
     "models": {"errors", "recipe"},
-    "returns": {"errors", "notebook"},
+    "returns": {"errors", "notebook", "plain_text"},
     "tasks": {"errors"},
     "examples": {"errors"},
     "executors": {"errors", "files"},
     "fitting": {
         "errors",
         "screen",
+        "plain_text",
         "files",
         "notebook",
         "manifests",
@@ -161,13 +163,23 @@ def test_every_public_name_has_a_home():
 def test_import_does_not_wait_for_jax():
     """So it takes less than the time of `import jax`, whatever the machine."""
     answer = subprocess.run(
-        [sys.executable, "-c", "import sys, fle; print('jax' in sys.modules)"],
+        [
+            sys.executable,
+            "-c",
+            "import sys, fle; print('jax' in sys.modules); fle.policies.RowProbabilities",
+        ],
         capture_output=True,
         text=True,
         check=True,
         timeout=120,
     )
     assert answer.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("name", sorted(fle._ROOMS))
+def test_packages_are_attributes(name):
+    """Also before anything has imported them, as the first lines of a page may need."""
+    assert fle.__getattr__(name).__name__ == f"fle.{name}"
 
 
 def test_import_is_light():

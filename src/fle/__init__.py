@@ -81,6 +81,8 @@ _HOMES = {
     "fle.trust.gate": ("Gate", "gate"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+# Packages whose parts the pages name as `fle.package.part`.
+_ROOMS = ("baselines", "executors", "models", "paper", "policies", "returns", "tasks", "trust")
 # Public names that a module would not want for its own.
 _CALLED = {"open": ("fle.data", "open_log")}
 
@@ -123,7 +125,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("baselines", "executors"):
+    if name in _ROOMS:
         return import_module(f"fle.{name}")
     if name not in _HOME_OF and name not in _CALLED:
         raise AttributeError(f"module 'fle' has no attribute {name!r}")

@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
+import fle.fitting.occupancy as occupancy_module
 from fle.data import Dataset
 from fle.errors import PolicyError, SettingsError
 from fle.fitting.occupancy import LARGEST, UNIFORM, occupancy
@@ -155,6 +157,28 @@ def test_steps_are_weighted_one_by_one(walks):
     squares = (found.weights * walks.observations[:, 0] ** 2).reshape(400, 10).mean(axis=0)
     plain = (walks.observations**2).reshape(400, 10).mean(axis=0)
     assert (squares[3:] < 0.6 * plain[3:]).all()
+
+
+def blas_threads():
+    return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+
+def test_small_products_stay_on_one_thread(walks, monkeypatch):
+    """Shared among two, they took fifty times as long on busy cores."""
+    found = []
+
+    def spy(*arguments):
+        found.append(blas_threads())
+        return followed(*arguments)
+
+    followed = occupancy_module._followed
+    monkeypatch.setattr(occupancy_module, "_followed", spy)
+    with threadpool_limits(limits=2, user_api="blas"):
+        occupancy(walks, tabulated(lambda x: -0.3 * x, walks), gamma=0.9, horizon=None)
+        after = blas_threads()
+    assert len(found[0]) > 0
+    assert set(found[0]) == {1}
+    assert set(after) == {2}
 
 
 def test_a_large_log_is_thinned_and_seeds_decide_how(walks, monkeypatch):

@@ -96,6 +96,16 @@ def test_an_estimator_knows_its_names():
     tabulated(Probabilities(quietly, tuple(right.feature_names_in_)), data)
 
 
+def test_an_estimator_of_text_is_told_how_to_be_asked():
+    table = frame(("height",))
+    table["observation.ward"] = np.resize(["A", "B"], len(table))
+    data = fle.read(table)
+    with pytest.raises(
+        PolicyError, match=r"such as 'ward', got them coded, such as 'ward=A'.*columns:new_"
+    ):
+        tabulated(Probabilities(even, ("ward", "height")), data)
+
+
 @pytest.mark.parametrize("memory", [None, 2**31])
 def test_an_onnx_file_says_its_names(tmp_path, memory):
     assert len(WEIGHTS) == len(NAMES)

@@ -46,12 +46,25 @@ def test_code_is_run_when_allowed(module):
     [
         ("house_policy:absent", "cannot be imported: AttributeError"),
         ("no_such_module:act", "cannot be imported: ModuleNotFoundError"),
-        ("house_policy:number", "expected a function of observations, got int"),
+        (
+            "house_policy:number",
+            "expected a function of observations or a fitted .* estimator, got int",
+        ),
     ],
 )
 def test_code_that_cannot_be_used(module, source, message):
     with pytest.raises(PolicyError, match=message):
         load_policy(source, allow_code=True)
+
+
+def test_an_estimator_is_taken_by_its_name(module):
+    (module / "house_estimator.py").write_text(
+        "from sklearn.dummy import DummyClassifier\n"
+        "pipe = DummyClassifier().fit([[0.0, 0.0], [1.0, 1.0]], [0, 1])\n"
+    )
+    policy = load_policy("house_estimator:pipe", allow_code=True)
+    assert isinstance(policy, Probabilities)
+    assert policy.classes == (0, 1)
 
 
 def test_code_that_takes_too_long_or_ends_the_program(module):

@@ -30,6 +30,27 @@ def test_every_value_shows_its_result():
     assert "caution" in page
 
 
+def test_print_shows_the_verdict_then_the_measures():
+    evaluation = scalar()[1]
+    verdict, *lines = str(evaluation).splitlines()
+    assert verdict.startswith(f"verdict: {evaluation.verdict.level}")
+    shown = {line.partition("  ")[0]: line.split()[-1] for line in lines if line}
+    assert shown["mean"] == f"{evaluation.returns.mean():.5g}"
+    assert shown["mean of the worst 10%"] == f"{evaluation.returns.cvar(0.1):.5g}"
+    assert evaluation.problem.in_words() in str(evaluation)
+    # One line, for lists and error messages.
+    assert "\n" not in repr(evaluation)
+    vector_of = vector()[1]
+    mean = vector_of.returns.mean()
+    row = next(line for line in str(vector_of).splitlines() if line.startswith("mean "))
+    assert row.split()[1:] == [f"{value:.5g}" for value in mean]
+
+
+def test_print_moves_no_cursor():
+    law = fle.ReturnDistribution.from_samples(np.zeros(10), ("a\x1b[2J\nb",))
+    assert str(law).splitlines()[0].split() == ["a\\x1b[2J", "b"]
+
+
 def test_names_are_escaped():
     for shown in (compared(), vector()[1], vector()[0], vector()[1].returns):
         assert "<script>" not in shown._repr_html_()
@@ -46,6 +67,7 @@ def test_intervals_stand_beside_their_numbers():
 
     law = replace(law, replicates=Replicates(lambda: [other, other], 0.9))
     low, high = law.interval("mean").ends
+    assert f"({low:.4g} to {high:.4g})" in str(law).splitlines()[1]
     assert f"({low:.4g} to {high:.4g})" in law._repr_html_()
     frame = law.to_pandas().set_index("measure")
     assert frame.loc["mean", "low"] == low

@@ -180,6 +180,10 @@ def test_where_the_policy_leaves_the_log_nothing_is_said(withheld):
     page = withheld._repr_html_()
     assert "do not use" in page
     assert "CVaR" not in page
+    printed = str(withheld).splitlines()
+    assert printed[0] == "verdict: do not use"
+    assert "withheld" in printed[-1]
+    assert not any(line.startswith("mean ") for line in printed)
     assert np.isfinite(withheld.anyway().returns.mean())
 
 

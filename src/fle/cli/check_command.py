@@ -17,17 +17,17 @@ from fle.cli.messages import (
     Messages,
     Outcome,
     in_options,
-    one_line,
     say,
 )
 from fle.cli.parser import as_toml
-from fle.cli.text_tables import aligned, labelled, short
+from fle.cli.text_tables import short
 from fle.data import Dataset
 from fle.data.episodes import first_rows_in_blocks
 from fle.data.passes import centre_and_scale, row_blocks
 from fle.data.readers.inspection import Inspection
 from fle.data.schema import WORDS
 from fle.files import write_atomically
+from fle.plain_text import aligned, labelled, one_line
 from fle.policies import tabulated
 
 MOST_ACTIONS, MOST_FEATURES, MOST_COLUMNS = 10, 20, 60

@@ -10,7 +10,7 @@ from fle.cli.check_command import describe
 from fle.cli.commands import COMPARE
 from fle.cli.evaluate_command import results
 from fle.cli.inputs import asked_executor, planner, read_data_to_fit
-from fle.cli.messages import DONE, NO_ESTIMATE, Messages, Outcome, in_options, json_text, one_line
+from fle.cli.messages import DONE, NO_ESTIMATE, Messages, Outcome, in_options, json_text
 from fle.cli.policy_lists import NamedPolicies, listed_policies
 from fle.cli.run_files import (
     COMPARISON,
@@ -21,9 +21,10 @@ from fle.cli.run_files import (
     spoken_command,
     write_run_files,
 )
-from fle.cli.text_tables import aligned, cell, data_words, labelled, number_text, style_of
+from fle.cli.text_tables import cell, data_words, number_text, style_of
 from fle.data import Dataset
 from fle.files import make_directory, write_atomically
+from fle.plain_text import aligned, labelled, one_line
 from fle.recipe import FIRST_LOOK
 from fle.returns import dominance
 from fle.returns.measures import usual_measures

@@ -22,7 +22,6 @@ from fle.cli.messages import (
     Outcome,
     in_options,
     json_text,
-    one_line,
     say,
 )
 from fle.cli.options import require
@@ -30,6 +29,7 @@ from fle.cli.parser import parse, resolve
 from fle.data import memory_ceiling
 from fle.errors import CoverageError, FLEError, ModelError, TrainingError
 from fle.executors import JobsWaitingError
+from fle.plain_text import one_line
 
 
 def run_command_line(arguments: Sequence[str]) -> int:

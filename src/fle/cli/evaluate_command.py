@@ -10,16 +10,15 @@ import numpy as np
 from fle.cli.check_command import describe
 from fle.cli.commands import EVALUATE
 from fle.cli.inputs import asked_executor, planned, read_data_to_fit
-from fle.cli.messages import DONE, NO_ESTIMATE, Messages, Outcome, in_options, one_line
+from fle.cli.messages import DONE, NO_ESTIMATE, Messages, Outcome, in_options
 from fle.cli.run_files import Context, settings_kept, spoken_command, write_run_files
 from fle.cli.text_tables import (
     data_words,
-    labelled,
     opinions_table,
     returns_document,
     risk_table,
-    verdict_lines,
 )
+from fle.plain_text import labelled, one_line
 from fle.recipe import FIRST_LOOK
 from fle.returns import ReturnDistribution, distances_to_truth
 
@@ -76,7 +75,7 @@ def carry_out(options: argparse.Namespace, messages: Messages, truth: Truth | No
 
             # With what the command line added to it.
             seal_run(out, options.sign_key)
-        lines = [*verdict_lines(evaluation), f"no estimate for {options.policy}", WAY_OUT]
+        lines = [*evaluation.verdict.for_terminal(), f"no estimate for {options.policy}", WAY_OUT]
         return Outcome(tuple(lines), {**document, "returns": None}, NO_ESTIMATE)
     return _shown(evaluation, plan, document, options, messages, truth)
 
@@ -116,7 +115,15 @@ def _shown(
     ]
     if evaluation.quick:
         heading.append(("quick", in_options(FIRST_LOOK)))
-    lines = [*verdict_lines(evaluation), "", *labelled(heading), "", *table, *distance_lines, ""]
+    lines = [
+        *evaluation.verdict.for_terminal(),
+        "",
+        *labelled(heading),
+        "",
+        *table,
+        *distance_lines,
+        "",
+    ]
     if evaluation.second_opinions is not None:
         lines += [*opinions_table(evaluation), ""]
     if evaluation.calibration is not None:

@@ -4,9 +4,10 @@ import argparse
 from pathlib import Path
 
 from fle.cli.inputs import planned, read_data_to_fit
-from fle.cli.messages import DONE, NOT_MET, UNDECIDED, Messages, Outcome, one_line
-from fle.cli.text_tables import aligned, data_words, labelled
+from fle.cli.messages import DONE, NOT_MET, UNDECIDED, Messages, Outcome
+from fle.cli.text_tables import data_words
 from fle.files import write_atomically
+from fle.plain_text import aligned, labelled, one_line
 
 CODES = {"met": DONE, "not met": NOT_MET, "undecided": UNDECIDED}
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from fle import models
 from fle.cli.front import UsageError
-from fle.cli.messages import one_line
 from fle.cli.options import NONE
 from fle.data import Dataset, prepare, read
 from fle.data.readers.coding import Wishes
@@ -15,6 +14,7 @@ from fle.data.readers.inspection import Inspection, inspect
 from fle.errors import PolicyError, SettingsError, nearest
 from fle.executors import Executor, Processes, Ray, Slurm
 from fle.manifests import misfit
+from fle.plain_text import one_line
 from fle.policies import Policy, RowProbabilities, load_policy
 from fle.policies.loading import TIMEOUT_SECONDS
 from fle.recipe import Recipe

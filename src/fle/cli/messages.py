@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fle.errors import FLEWarning
+from fle.plain_text import one_line
 from fle.screen import show
 
 DONE, NO_ESTIMATE, WRONG_INPUT, FAULT, STOPPED = 0, 1, 2, 3, 130
@@ -115,12 +116,6 @@ def say(line: str) -> None:
     """One line to stderr."""
     show("")
     print(line, file=sys.stderr, flush=True)
-
-
-def one_line(text: str) -> str:
-    """Text that cannot move the cursor: names in a file may hold anything."""
-    line = " ".join(text.split())
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 def in_options(text: str) -> str:

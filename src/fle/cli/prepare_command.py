@@ -6,8 +6,8 @@ from pathlib import Path
 from fle.cli.check_command import describe
 from fle.cli.inputs import prepare_data
 from fle.cli.messages import Messages, Outcome
-from fle.cli.text_tables import labelled
 from fle.data.readers.prepared_log import read_contents
+from fle.plain_text import labelled
 
 
 def prepare(options: argparse.Namespace, messages: Messages) -> Outcome:

@@ -1,11 +1,11 @@
-"""Aligned text, and distributions as tables."""
+"""Distributions and what is known of them, as tables and documents."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fle.cli.messages import one_line
 from fle.data import Dataset
+from fle.plain_text import aligned
 from fle.returns import Measure, ReturnDistribution
 from fle.returns.intervals import Replicates
 from fle.returns.measures import usual_measures
@@ -29,25 +29,6 @@ class Column:
     def value(self, measure: Measure) -> float | None:
         """The measure of this distribution, where it has one."""
         return self.read(self.law, measure)
-
-
-def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
-    """Columns of equal width, the first `left` of them flush left and the others right."""
-    rows = [[one_line(cell) for cell in row] for row in rows]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.ljust(width) if i < left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return lines
-
-
-def labelled(rows: Sequence[tuple[str, str]]) -> list[str]:
-    """A name and a text a line."""
-    return aligned(rows, left=2)
 
 
 def short(value: float) -> str:
@@ -76,15 +57,6 @@ def risk_table(
             rows.append([measure.label, values[0], *ends, *values[1:]])
         lines += aligned(rows)
     return lines
-
-
-def verdict_lines(evaluation: "Evaluation") -> list[str]:
-    """Whether the estimate may be used, why, and what would change it; the verdict first."""
-    verdict = evaluation.verdict
-    if not verdict.reasons:
-        return [f"verdict: {one_line(verdict.in_words())}"]
-    first, *reasons = verdict.lines()
-    return [f"verdict: {first}", *(f"  {one_line(reason)}" for reason in reasons)]
 
 
 def interval_heading(replicates: Replicates) -> str:

@@ -35,8 +35,9 @@ from fle.models.law import Density, placed
 from fle.models.specs import ModelSpec
 from fle.models.support import Lattice
 from fle.notebook import Tabular, html_lines
+from fle.plain_text import labelled
 from fle.policies.answers import Coverage
-from fle.recipe import Resolved
+from fle.recipe import FIRST_LOOK, Resolved
 from fle.returns import ReturnDistribution
 from fle.returns.calibration import Calibration
 from fle.returns.intervals import Estimate, Intervals, Replicates
@@ -52,6 +53,7 @@ EDGE = 1e-5
 DENSITY_BLOCK = 256
 # Share of the discounted steps that logged episodes may lack and still be set beside an estimate.
 MOST_MISSING = 0.02
+WITHHELD = "numbers are withheld; result.anyway() gives them all the same"
 FORMAT = 1
 PACKAGES = ("fle", "jax", "jaxlib", "numpy", "equinox", "optax", "safetensors")
 # What must be the same for a run to go on.
@@ -322,6 +324,18 @@ class Evaluation(Tabular):
         lines += [("warning", warning) for warning in self.warnings]
         title = "Evaluation, a first look" if self.quick else "Evaluation"
         return html_lines(title, lines) + self.returns._repr_html_()
+
+    def __str__(self) -> str:
+        lines = [*self.verdict.for_terminal(), ""]
+        facts = [("problem", f"{self.problem.in_words()}; model {self.model.name}")]
+        if self.quick:
+            facts.append(("quick", FIRST_LOOK))
+        if self.intervals is not None:
+            facts.append(("intervals", self.intervals.in_words()))
+        lines += [*labelled(facts), ""]
+        if self.withheld is not None:
+            return "\n".join([*lines, WITHHELD])
+        return "\n".join([*lines, str(self.returns)])
 
     def __repr__(self) -> str:
         problem = f"gamma={self.gamma:g}"

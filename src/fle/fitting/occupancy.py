@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from scipy.sparse import csr_array
+from threadpoolctl import threadpool_limits
 
 from fle.data import Dataset
 from fle.data.passes import Array, centre_and_scale, in_parallel, row_blocks
@@ -160,9 +161,12 @@ def occupancy(
         )
     base = np.ones(len(data)) if data.weights is None else data.weights / data.weights.mean()
     tabular = data.number_of_observations is not None and data.discrete_actions
-    space = _Cells(data, target, base) if tabular else _Tilts(data, target, base, seed)
-    visits, pairs, lost = _followed(space, data.steps is None, gamma, horizon)
-    weights = _finished(base * space.ratios(visits, data), base, data.steps)
+    # Thousands of small products: threads that share one wait for each other far longer than it
+    # takes, and another number of them would round otherwise.
+    with threadpool_limits(limits=1, user_api="blas"):
+        space = _Cells(data, target, base) if tabular else _Tilts(data, target, base, seed)
+        visits, pairs, lost = _followed(space, data.steps is None, gamma, horizon)
+        weights = _finished(base * space.ratios(visits, data), base, data.steps)
     beyond = sum(visit.beyond for visit in visits) / sum(visit.mass for visit in visits)
     return Occupancy(
         weights=weights,

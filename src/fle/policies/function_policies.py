@@ -84,6 +84,7 @@ class FunctionPolicy(StatedPolicy):
     def tables(self, data: Dataset, draws: int, seed: int) -> tuple[ActionTable, ActionTable]:
         """Asked at the next observations, then at the initial ones."""
         names = self.observation_names or _own_names(self.function)
+        _require_uncoded(names, data.observation_names)
         require_same_names("the policy's observations", names, data.observation_names)
         return _asked_twice(self, data, draws, seed)
 
@@ -231,6 +232,18 @@ def _own_names(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(str(name) for name in getattr(owner, "feature_names_in_", ()))
 
 
+def _require_uncoded(names: tuple[str, ...], given: tuple[str, ...]) -> None:
+    """Refuse what was fitted to text: the reader has made numbers of it."""
+    coded = [(name, one) for name in names for one in given if one.startswith(f"{name}=")]
+    if coded and coded[0][0] not in given:
+        name, one = coded[0]
+        raise PolicyError(
+            f"the policy's observations: expected columns as they were logged, such as {name!r},"
+            f" got them coded, such as {one!r}; ask the policy yourself, write its probabilities as"
+            " columns new_<label> of the log, and give columns:new_"
+        )
+
+
 def _of_probabilities(question: Question, answer: Array, classes: tuple[Any, ...]) -> ActionTable:
     """(n, K) by class, or (n, A) by code."""
     if classes:
@@ -266,13 +279,18 @@ def _estimator_policy(estimator: Any) -> FunctionPolicy:
     return Deterministic(asked(estimator.predict), names, _classes(estimator))
 
 
+def is_estimator(policy: Any) -> bool:
+    """Whether this is an estimator of scikit-learn, a pipeline too."""
+    # An object of a library that was never imported cannot exist.
+    sklearn = sys.modules.get("sklearn.base")
+    return sklearn is not None and isinstance(policy, sklearn.BaseEstimator)
+
+
 def stated(policy: Policy) -> StatedPolicy:
     """Whatever a user may pass, with its meaning."""
     if isinstance(policy, StatedPolicy):
         return policy
-    # An object of a library that was never imported cannot exist.
-    sklearn = sys.modules.get("sklearn.base")
-    if sklearn is not None and isinstance(policy, sklearn.BaseEstimator):
+    if is_estimator(policy):
         return _estimator_policy(policy)
     if not callable(policy):
         return ArrayPolicy(_policy_array(policy))

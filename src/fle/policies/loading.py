@@ -27,6 +27,8 @@ from fle.policies.function_policies import (
     Policy,
     Probabilities,
     Stochastic,
+    is_estimator,
+    stated,
 )
 from fle.policies.onnx_policy import load_onnx
 from fle.policies.onnx_process import OnnxProcess
@@ -110,7 +112,9 @@ def _refuse_checkpoint(path: Path) -> None:
             f"{path}: a checkpoint of PyTorch, Stable-Baselines3, d3rlpy or scikit-learn holds"
             " pickles, which run code when they are opened; expected ONNX: open it where you"
             " trained, and export it, save its weights as safetensors, or give the loaded model to"
-            " fle.policies.from_torch, from_stable_baselines3 or from_d3rlpy"
+            " fle.policies.from_torch, from_stable_baselines3 or from_d3rlpy; of scikit-learn's,"
+            " give the estimator itself to fle.evaluate, or write its predict_proba as columns"
+            " new_<label> of the log and say --policy columns:new_"
         )
 
 
@@ -122,11 +126,13 @@ def _imported(text: str) -> Policy:
             found = getattr(found, name)
     except Exception as error:
         raise PolicyError(f"{text}: cannot be imported: {type(error).__name__}: {error}") from error
-    if isinstance(found, FunctionPolicy):
-        return found
+    known = stated(found) if is_estimator(found) else found
+    if isinstance(known, FunctionPolicy):
+        return known
     if not callable(found):
         raise PolicyError(
-            f"{text}: expected a function of observations, got {type(found).__name__}"
+            f"{text}: expected a function of observations or a fitted scikit-learn estimator, got"
+            f" {type(found).__name__}"
         )
     function: Callable[..., Any] = found
     return function

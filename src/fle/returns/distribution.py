@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fle.errors import DataError, ModelError, SettingsError, nearest
 from fle.notebook import Tabular, html_table
+from fle.plain_text import aligned
 from fle.returns import risk
 from fle.returns.intervals import Estimate, Replicates, interval_of
 from fle.returns.measures import (
@@ -414,18 +415,25 @@ class ReturnDistribution(Tabular):
 
         return plot_returns(self, kind)
 
-    def _repr_html_(self) -> str:
+    def _shown(self, nothing: str) -> list[list[str]]:
+        """The usual measures, a label and a text a return each; intervals where there are any."""
         table = self.columns()
         ends = zip(table["low"], table["high"], strict=True) if "low" in table else None
-        texts = ["\N{EN DASH}" if value is None else f"{value:.5g}" for value in table["value"]]
+        texts = [nothing if value is None else f"{value:.5g}" for value in table["value"]]
         if ends is not None:
             texts = [
                 text if low is None else f"{text} ({low:.4g} to {high:.4g})"
                 for text, (low, high) in zip(texts, ends, strict=True)
             ]
         shown = usual_measures()
-        rows = [[one.label, *texts[i :: len(shown)]] for i, one in enumerate(shown)]
+        return [[one.label, *texts[i :: len(shown)]] for i, one in enumerate(shown)]
+
+    def _repr_html_(self) -> str:
+        rows = self._shown("\N{EN DASH}")
         return html_table("Distribution of the return", ["measure", *self.names], rows)
+
+    def __str__(self) -> str:
+        return "\n".join(aligned([["", *self.names], *self._shown("-")]))
 
     def __repr__(self) -> str:
         density = "no density" if self.log_density is None else "with density"

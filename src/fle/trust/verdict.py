@@ -15,6 +15,7 @@ import numpy as np
 from fle.fitting.bellman import WORTH, BellmanErrors
 from fle.fitting.occupancy import LEAST_EFFECTIVE, MOST_BEYOND
 from fle.fitting.remarks import DRIFT, drift, unsettled
+from fle.plain_text import one_line
 from fle.policies.answers import (
     LEAST_EFFECTIVE_ROWS,
     MOST_UNSEEN,
@@ -97,6 +98,13 @@ class Verdict:
             *(f"would change it: {change}" for change in self.changes),
         ]
 
+    def for_terminal(self) -> list[str]:
+        """The same lines as the command line shows them, the level first."""
+        if not self.reasons:
+            return [f"verdict: {self.in_words()}"]
+        first, *others = self.lines()
+        return [f"verdict: {first}", *(f"  {one_line(words)}" for words in others)]
+
     def as_plain(self) -> dict[str, Any]:
         """For files and machines."""
         reasons = [
@@ -106,7 +114,7 @@ class Verdict:
         return {"level": self.level, "reasons": reasons, "changes": list(self.changes)}
 
     def __repr__(self) -> str:
-        return "\n  ".join(["Verdict: " + self.level, *self.lines()[1:]])
+        return "\n".join(self.for_terminal())
 
 
 def verdict_of(evaluation: "Evaluation") -> Verdict:
