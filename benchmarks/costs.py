@@ -47,8 +47,8 @@ GROUPS: dict[str, tuple[str, tuple[int, ...], dict[str, int]]] = {
 HEADING = f"""# What an evaluation costs
 
 One thing at a time is changed about a log of 100,000 rows with one reward, two actions and no
-replicates; γ = {GAMMA:g}, {STAGES} stages of {STEPS:,} steps, default network and batch,
-nothing compiled before, no second opinions. Planning, compilation and the rest are CPU seconds; a
+replicates; γ = {GAMMA:g}, {STAGES} stages of {STEPS:,} steps, default network and batch, nothing
+compiled before, no second opinions. Planning, compilation and the rest are CPU seconds; a
 step is in milliseconds of it, and a multiple of a step with the usual log, measured just before.
 Memory is the peak of what the process grew by once all was imported and the log was made.
 [The script](../../benchmarks/costs.py), [its figures](../../benchmarks/results/costs.json);
@@ -215,12 +215,17 @@ def page(results: dict[str, Any]) -> str:
         ]
         for value, fit in found["fits"].items():
             ratio = fit["milliseconds_a_step"] / found["usual"]["milliseconds_a_step"]
+            memory = fit["megabytes"]
+            grown = "not measured" if memory is None else f"{memory:,.0f}"
             lines.append(
                 f"| {int(value):,} | {fit['planning']:.1f} | {fit['compilation']:.1f}"
                 f" | {fit['milliseconds_a_step']:.2f} | {ratio:.2f} | {fit['rest']:.1f}"
-                f" | {fit['megabytes']:,.0f} |"
+                f" | {grown} |"
             )
         lines.append("")
+    missing = [name for name in GROUPS if name not in results]
+    if missing:
+        lines += [f"Not measured yet: {', '.join(missing)}.", ""]
     lines += [REMARKS, ""]
     facts = next(iter(results.values()))
     commits = sorted({found["commit"][:7] for found in results.values()})

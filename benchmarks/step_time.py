@@ -296,8 +296,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="one repetition; writes no files")
-    quick = parser.parse_args().quick
-    repetitions, eager_steps = (1, 50) if quick else (9, 200)
+    parser.add_argument("--repetitions", type=int, default=5)
+    options = parser.parse_args()
+    quick = options.quick
+    repetitions, eager_steps = (1, 50) if quick else (options.repetitions, 200)
 
     facts, began = describe(), os.getloadavg()[0]
     lock = Lock()
