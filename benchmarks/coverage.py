@@ -344,6 +344,7 @@ def judged(task: str, model: str, dial: float, episodes: int, seed: int) -> dict
             calibration=None,
             records=(),
             horizon=problem.horizon,
+            quick=False,
             warnings=plan.warnings,
             logged=plan.logged,
         )

@@ -39,6 +39,11 @@ LIGHT = os.environ.setdefault("XLA_FLAGS", FLAGS) == FLAGS
 MANY_USES = 20_000
 SOME = {"xla_backend_optimization_level": 1}
 
+# The processes share the cores already. Threads of linear algebra that wait for one burn its time:
+# 92 seconds of the processor instead of 18 in `baselines/test_second_opinions.py`.
+for library in ("OPENBLAS", "OMP", "MKL"):
+    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+
 KEPT = "JAX_COMPILATION_CACHE_DIR"
 # The first process makes the folder, and takes it away; all others find it in their environment.
 OWN_FOLDER = None if KEPT in os.environ else tempfile.mkdtemp(prefix="fle-compiled-")

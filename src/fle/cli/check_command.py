@@ -1,4 +1,4 @@
-"""`fle check`: what is in the data, what is wrong with it, and what it says about a policy."""
+"""`fle check` and `fle prepare`: what is in the data, what is wrong with it, and it made ready."""
 
 import argparse
 import dataclasses
@@ -9,7 +9,7 @@ import numpy as np
 
 from fle.cli.commands import CHECK, COLUMNS
 from fle.cli.front import UsageError
-from fle.cli.inputs import inspect_data, named_policy
+from fle.cli.inputs import inspect_data, named_policy, prepare_data
 from fle.cli.messages import (
     DONE,
     NO_ESTIMATE,
@@ -25,6 +25,7 @@ from fle.data import Dataset
 from fle.data.episodes import first_rows_in_blocks
 from fle.data.passes import centre_and_scale, row_blocks
 from fle.data.readers.inspection import Inspection
+from fle.data.readers.prepared_log import read_contents
 from fle.data.schema import WORDS
 from fle.files import write_atomically
 from fle.policies import tabulated
@@ -256,3 +257,27 @@ def _verdict(messages: Messages, enough: bool) -> str:
     if count == 0:
         return "nothing to complain about"
     return f"usable, with {count} reservation{'s' if count > 1 else ''}, above"
+
+
+def prepare(options: argparse.Namespace, messages: Messages) -> Outcome:
+    """Read the source once, and say what is in it."""
+    data = prepare_data(options)
+    folder = Path(options.data[-1])
+    contents = read_contents(folder)
+    size = sum(entry.bytes for entry in contents.arrays.values())
+    names = {
+        "observations": data.observation_names,
+        "actions": data.action_names,
+        "rewards": data.reward_names,
+    }
+    rows = [("log", repr(data)), ("folder", f"{folder}, {size / 2**30:.3g} GiB")]
+    for field, columns in contents.statistics.items():
+        for number, figures in enumerate(columns):
+            name = names[field][number] if names[field] else field.removesuffix("s")
+            rows.append((name, "{:.4g} ± {:.4g}, from {:.4g} to {:.4g}".format(*figures)))
+    rows += [("note", note) for note in data.notes]
+    document = {"folder": str(folder), "bytes": size, "data": describe(data)}
+    statistics = {
+        field: [one._asdict() for one in columns] for field, columns in contents.statistics.items()
+    }
+    return Outcome(tuple(labelled(rows)), document | {"statistics": statistics})

@@ -513,7 +513,7 @@ COMPLETION = Command(
 )
 PREPARE = Command(
     "prepare",
-    "fle.cli.prepare_command",
+    "fle.cli.check_command",
     "fle prepare SOURCE OUT [options]",
     """\
   fle prepare logs/ log/

@@ -32,6 +32,8 @@ exit codes:
   1  no estimate: the data covers the policy too thinly, or the fit failed
   2  wrong input, or wrong usage
   3  a fault in fle itself
+  4  of `fle gate`: a requirement is not met
+  5  of `fle gate`: undecided
   6  jobs were written for SLURM; repeat the command when they have run
   130  stopped by the user"""
 # What needs no command.

@@ -364,7 +364,8 @@ def announce_dropped(transitions: Transitions, warnings: list[str]) -> None:
         warnings.append(
             Remark(
                 "{count} truncated rows have no next observation and were dropped (they are not"
-                " terminal); give next_observations to keep them",
+                " terminal); give next_observations to keep them, or, where all that counts is over"
+                " with the last row, as at a horizon, say that it terminated",
                 count=count,
             )
         )
