@@ -364,8 +364,11 @@ def run_directory(generator: Generator, folder: Path, finished: Path) -> Case:
 
 def lists_samples(run: Path) -> bool:
     """Whether the manifest names samples; a run may have none, and draws them from its model."""
+    manifest = run / "manifest.json"
+    if manifest.is_symlink() or not manifest.is_file():
+        return True
     try:
-        return SAMPLES in json.loads((run / "manifest.json").read_bytes())["files"]
+        return SAMPLES in json.loads(manifest.read_bytes())["files"]
     except (OSError, ValueError, KeyError, TypeError):
         return True
 
