@@ -169,7 +169,7 @@ def at_other_rows(policy: LoggingPolicy, data: Dataset) -> LoggingPolicy:
         return logging_policy(data)
     if model is not None:
         # No part was fitted to these episodes, and any may judge them.
-        model = replace(model, parts=rows % 1, inputs=replace(model.inputs, data=data))
+        model = replace(model, parts=np.zeros_like(rows), inputs=replace(model.inputs, data=data))
     if policy.probabilities is None:
         return replace(policy, logged=np.ones(len(data)), model=model)
     here = data.propensities
