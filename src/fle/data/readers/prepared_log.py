@@ -7,6 +7,7 @@ last, has the hash of `prepared.json`. A folder without a manifest was not finis
 import zlib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +32,10 @@ UNFINISHED = (
 )
 
 
+# Of the numbers that are written.
+DTYPES = frozenset(np.dtype(kind).str for kind in ("b1", "i4", "i8", "f4", "f8"))
+
+
 class StoredArray(NamedTuple):
     """An array in a file.
 
@@ -46,7 +51,7 @@ class StoredArray(NamedTuple):
     @property
     def bytes(self) -> int:
         """The size of the file."""
-        numbers = self.room * self.shape[1] if self.room else int(np.prod(self.shape))
+        numbers = self.room * self.shape[-1] if self.room else int(np.prod(self.shape))
         return numbers * np.dtype(self.dtype).itemsize
 
 
@@ -95,7 +100,13 @@ def open_prepared(folder: str | Path) -> Dataset:
     check_manifest(folder)
     contents = read_contents(folder)
     _check_arrays(folder, contents.arrays)
-    return as_data(folder, contents)
+    try:
+        return as_data(folder, contents)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(
+            f"{folder / PREPARED} is damaged: its facts are not those of a log; copy the folder"
+            " again, or prepare it again"
+        ) from error
 
 
 def as_data(folder: Path, contents: Contents) -> Dataset:
@@ -109,7 +120,11 @@ def as_data(folder: Path, contents: Contents) -> Dataset:
         values["observations"], values["next_observations"] = base[:-1], base[1:]
     for name in FACTS:
         value = contents.facts.get(name, ())
+        if isinstance(value, list) and not all(isinstance(one, str) for one in value):
+            raise TypeError(name)
         values[name] = tuple(value) if isinstance(value, list) else value
+    if not all(isinstance(values[name], tuple) for name in ("reward_names", "warnings")):
+        raise TypeError("expected lists of names and of warnings")
     values["prepared"] = (str(folder), read_json(folder / MANIFEST)["files"][PREPARED]["sha256"])
     return restored(values)
 
@@ -176,6 +191,11 @@ def all_checksums(folder: Path, names: list[str]) -> Mapping[str, list[int]]:
 def _check_arrays(folder: Path, arrays: Mapping[str, StoredArray]) -> None:
     for name, entry in arrays.items():
         path = folder / file_of(name)
+        if entry.dtype not in DTYPES or not 1 <= len(entry.shape) <= 2 or min(entry.shape) < 0:
+            raise DataError(
+                f"{folder / PREPARED} is damaged: {name} is of no form that is written; copy the"
+                " folder again, or prepare it again"
+            )
         if name not in (*ROW_FIELDS, *OTHER_ARRAYS) or not path.is_file():
             raise DataError(f"{path} is missing; copy the folder as a whole, or prepare it again")
         if path.stat().st_size != entry.bytes:
@@ -185,7 +205,7 @@ def _check_arrays(folder: Path, arrays: Mapping[str, StoredArray]) -> None:
             )
     for name, found in all_checksums(folder, list(arrays)).items():
         if found != arrays[name].checksums:
-            pairs = enumerate(zip(found, arrays[name].checksums, strict=True))
+            pairs = enumerate(zip_longest(found, arrays[name].checksums))
             block = next(number for number, (here, stated) in pairs if here != stated)
             raise DataError(
                 f"{folder / file_of(name)} is damaged: the checksum of the bytes from"
