@@ -17,7 +17,7 @@ import fle
 from fle.data.readers import streaming
 from fle.data.schema import FACTS, OTHER_ARRAYS, ROW_FIELDS
 from fle.errors import DataError, FLEError
-from fle.manifests import ManifestError
+from fle.manifests import ManifestError, write_manifest
 
 ROWS = 3_000
 
@@ -324,3 +324,25 @@ def test_shards_of_an_object_store(tmp_path, monkeypatch):
             fle.read(f"s3://bucket/none/*.parquet{where}")
     finally:
         server.stop()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda plain: plain["arrays"]["rewards"].update(dtype="text"), "no form that is written"),
+        (lambda plain: plain["arrays"]["rewards"].update(shape=[]), "no form that is written"),
+        (lambda plain: plain["arrays"]["rewards"].update(checksums=[]), "checksum"),
+        (lambda plain: plain["facts"].update(warnings=3), "not those of a log"),
+        (lambda plain: plain["facts"].update(warnings=[[]]), "not those of a log"),
+        (lambda plain: plain["arrays"].pop("observations"), "not those of a log"),
+    ],
+)
+def test_damaged_facts_are_refused(tmp_path, change, message):
+    out = tmp_path / "out"
+    quietly(fle.prepare, write(tmp_path / "log", columns()), out)
+    plain = json.loads((out / "prepared.json").read_text())
+    change(plain)
+    (out / "prepared.json").write_text(json.dumps(plain))
+    write_manifest(out, ["prepared.json"])
+    with pytest.raises(DataError, match=message):
+        fle.open(out)
