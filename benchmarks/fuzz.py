@@ -30,7 +30,7 @@ from fle.errors import FLEError
 from fle.paper.environment import describe
 
 HERE = Path(__file__).parent
-KINDS = ("parquet", "hdf5", "npz", "onnx", "toml", "run_directory")
+KINDS = ("parquet", "hdf5", "npz", "onnx", "toml", "run_directory", "prepared")
 SECONDS = 20
 # Beside what the packages take.
 MEMORY = 4 * 2**30
@@ -50,7 +50,7 @@ def outcome(kind: str, seed: int, folder: Path, finished: Path) -> tuple[str, st
     """What became of one case, and where a fault was."""
     generator = np.random.default_rng([KINDS.index(kind), seed])
     write: Any = getattr(hostile_files, kind)
-    given = (finished,) if kind == "run_directory" else ()
+    given = (finished / kind,) if kind in hostile_files.FINISHED else ()
     case = write(generator, folder, *given)
     signal.alarm(SECONDS)
     try:
@@ -85,7 +85,10 @@ def fuzz(cases: int, first: int, last_case: Path) -> Iterator[dict[str, Any]]:
     faults, slowest, began_at = [], (0.0, ""), memory_in_use("VmHWM")
     with tempfile.TemporaryDirectory() as name:
         top = Path(name)
-        finished = hostile_files.make_run(top)
+        finished = top / "finished"
+        finished.mkdir()
+        for make in hostile_files.FINISHED.values():
+            make(finished)
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
         for number in range(cases):
             kind, seed = KINDS[number % len(KINDS)], first + number // len(KINDS)

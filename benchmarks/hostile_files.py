@@ -307,7 +307,7 @@ def toml_value(generator: Generator) -> str:
 SAMPLES = "samples.parquet"
 
 
-def make_run(folder: Path) -> Path:
+def make_run(folder: Path) -> None:
     """A finished run, without training."""
     columns = {name: np.asarray(values) for name, values in usual().items()}
     data = fle.Dataset(
@@ -330,8 +330,7 @@ def make_run(folder: Path) -> Path:
         coverage=plan.target.coverage,
     )
     evaluation.__dict__["returns"] = fle.ReturnDistribution.from_samples([0.0, 1.0])
-    evaluation.save(folder / "run")
-    return folder / "run"
+    evaluation.save(folder / "run_directory")
 
 
 def run_directory(generator: Generator, folder: Path, finished: Path) -> Case:
@@ -422,3 +421,33 @@ def change_file(generator: Generator, path: Path) -> None:
         path.write_bytes(content[: int(generator.integers(len(content) + 1))])
     elif choice == 4:
         path.write_bytes(content + b" " * int(generator.integers(1, 100)))
+
+
+# --- Prepared logs
+
+
+def make_prepared(folder: Path) -> None:
+    """A prepared log."""
+    source = folder / "log.parquet"
+    pq.write_table(pa.table({name: np.asarray(values) for name, values in usual().items()}), source)
+    fle.prepare(source, folder / "prepared")
+
+
+def prepared(generator: Generator, folder: Path, finished: Path) -> Case:
+    log = folder / "log"
+    shutil.copytree(finished, log)
+    files = sorted(path.name for path in finished.iterdir() if path.name != ".lock")
+    for _ in range(int(generator.integers(1, 4))):
+        name = pick(generator, ("prepared.json", "prepared.json", "manifest.json", *files))
+        if generator.random() < 0.8 and name.endswith(".json") and (log / name).is_file():
+            change_json(generator, log / name)
+        else:
+            change_file(generator, log / name)
+    plain = (log / "prepared.json").is_file() and not (log / "prepared.json").is_symlink()
+    if plain and generator.random() < 0.8 and not (log / "manifest.json").is_dir():
+        write_manifest(log, ["prepared.json"])
+    return lambda: fle.open(log)
+
+
+# What finished folders are changed of.
+FINISHED = {"run_directory": make_run, "prepared": make_prepared}
