@@ -81,21 +81,28 @@ def require_same(first, second):
         assert getattr(first, name) == getattr(second, name), name
 
 
+def prepared_as_read(source, out, **mapped):
+    """The folder is the log that reading gives, when it is written and when it is opened again."""
+    read = quietly(fle.read, source, **mapped)
+    prepared = quietly(fle.prepare, source, out, **mapped)
+    require_same(read, prepared)
+    require_same(read, quietly(fle.open, out))
+    return prepared
+
+
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 @pytest.mark.parametrize("cut", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("following", [False, True])
 def test_it_is_what_reading_gives(tmp_path, kind, cut, following):
     source = write(tmp_path / "log", columns(kind=kind, cut=cut, following=following))
-    prepared = quietly(fle.prepare, source, tmp_path / "out")
-    require_same(quietly(fle.read, source), prepared)
-    require_same(prepared, quietly(fle.open, tmp_path / "out"))
+    prepared = prepared_as_read(source, tmp_path / "out")
     require_same(prepared, quietly(fle.read, str(tmp_path / "out")))
 
 
 def test_episodes_that_only_flags_tell(tmp_path):
     table = {k: v for k, v in columns(cut=0.5).items() if k not in ("episode", "step")}
     source = write(tmp_path / "log", table)
-    require_same(quietly(fle.read, source), quietly(fle.prepare, source, tmp_path / "out"))
+    prepared_as_read(source, tmp_path / "out")
 
 
 def test_probabilities_weights_and_propensities_come_along(tmp_path):
@@ -105,9 +112,7 @@ def test_probabilities_weights_and_propensities_come_along(tmp_path):
     table |= {f"probability.{i}": shares[:, i] for i in range(3)}
     table |= {"w": generator.random(number), "p": generator.uniform(0.1, 1, number)}
     source = write(tmp_path / "log", table)
-    mapped = {"weight": "w", "propensity": "p"}
-    prepared = quietly(fle.prepare, source, tmp_path / "out", **mapped)
-    require_same(quietly(fle.read, source, **mapped), prepared)
+    prepared_as_read(source, tmp_path / "out", weight="w", propensity="p")
 
 
 def test_a_type_that_only_later_rows_need(tmp_path):
@@ -115,7 +120,7 @@ def test_a_type_that_only_later_rows_need(tmp_path):
     table["observation.a"] = table["observation.a"].astype(np.float64).round()
     table["observation.a"][2_500] = 2.0**24 + 1
     source = write(tmp_path / "log", table)
-    require_same(quietly(fle.read, source), quietly(fle.prepare, source, tmp_path / "out"))
+    prepared_as_read(source, tmp_path / "out")
 
 
 def test_columns_stay_on_the_disk(tmp_path):
@@ -197,7 +202,7 @@ def test_an_episode_that_comes_back_is_refused(tmp_path):
         quietly(fle.prepare, write(tmp_path / "log", again), tmp_path / "out")
     # In any order, as long as each comes once; they are numbered as they appear.
     source = write(tmp_path / "once", moved)
-    require_same(quietly(fle.read, source), quietly(fle.prepare, source, tmp_path / "twice"))
+    prepared_as_read(source, tmp_path / "twice")
 
 
 def test_what_only_the_whole_log_tells_is_refused(tmp_path):
@@ -213,8 +218,7 @@ def test_labels_that_are_named(tmp_path):
     table = columns()
     table["action"] = np.array(["no", "yes", "wait"])[table["action"]]
     source, labels = write(tmp_path / "log", table), ["wait", "no", "yes", "never"]
-    prepared = quietly(fle.prepare, source, tmp_path / "out", action_labels=labels)
-    require_same(quietly(fle.read, source, action_labels=labels), prepared)
+    prepared_as_read(source, tmp_path / "out", action_labels=labels)
 
 
 def test_statistics(tmp_path):
@@ -294,7 +298,7 @@ def test_a_killed_preparation_is_refused_and_begins_anew(tmp_path):
     for opened in (fle.open, fle.read):
         with pytest.raises(DataError, match="the preparation was not finished"):
             opened(out)
-    require_same(quietly(fle.read, source), quietly(fle.prepare, source, out))
+    prepared_as_read(source, out)
 
 
 def test_shards_of_an_object_store(tmp_path, monkeypatch):

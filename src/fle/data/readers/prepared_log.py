@@ -32,8 +32,9 @@ UNFINISHED = (
 )
 
 
-# Of the numbers that are written.
-DTYPES = frozenset(np.dtype(kind).str for kind in ("b1", "i4", "i8", "f4", "f8"))
+# Of the numbers that are written, little-endian.
+DTYPES = frozenset({"|b1", "|i1", "|u1"} | {f"<{kind}{size}" for kind in "iu" for size in (2, 4, 8)})
+DTYPES |= {"<f2", "<f4", "<f8"}
 
 
 class StoredArray(NamedTuple):
@@ -191,7 +192,9 @@ def all_checksums(folder: Path, names: list[str]) -> Mapping[str, list[int]]:
 def _check_arrays(folder: Path, arrays: Mapping[str, StoredArray]) -> None:
     for name, entry in arrays.items():
         path = folder / file_of(name)
-        if entry.dtype not in DTYPES or not 1 <= len(entry.shape) <= 2 or min(entry.shape) < 0:
+        # Probabilities are (rows, draws, actions).
+        formed = 1 <= len(entry.shape) <= 3 and min(entry.shape) >= 0
+        if entry.dtype not in DTYPES or not formed or (entry.room and len(entry.shape) != 2):
             raise DataError(
                 f"{folder / PREPARED} is damaged: {name} is of no form that is written; copy the"
                 " folder again, or prepare it again"
