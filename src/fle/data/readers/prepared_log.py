@@ -33,7 +33,9 @@ UNFINISHED = (
 
 
 # Of the numbers that are written, little-endian.
-DTYPES = frozenset({"|b1", "|i1", "|u1"} | {f"<{kind}{size}" for kind in "iu" for size in (2, 4, 8)})
+DTYPES = frozenset(
+    {"|b1", "|i1", "|u1"} | {f"<{kind}{size}" for kind in "iu" for size in (2, 4, 8)}
+)
 DTYPES |= {"<f2", "<f4", "<f8"}
 
 
