@@ -45,6 +45,7 @@ FAMILIES = (
     Family("frozen_lake", "development", ("gymnasium",)),
     Family("inverted_pendulum", "development", MUJOCO),
     Family("late_reward", "development"),
+    Family("lender", "development"),
     Family("pendulum", "development"),
     Family("point_mass", "development"),
     Family("recommender", "development"),
