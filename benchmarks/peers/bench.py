@@ -14,10 +14,11 @@ import os
 import queue
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -82,23 +83,35 @@ def questions(options: argparse.Namespace) -> list[Question]:
     return found
 
 
-def asked(question: Question, options: argparse.Namespace, core: int) -> tuple[dict[str, Any], str]:
-    """The answers of every estimator to one question, and the commit of ours."""
+class Answers(NamedTuple):
+    """Of every estimator to one question.
+
+    commit: of our code. cost: seconds of the processor and of the clock, start-up included.
+    """
+
+    answers: dict[str, Any]
+    commit: str
+    cost: dict[str, float]
+
+
+def asked(question: Question, options: argparse.Namespace, core: int) -> Answers:
+    """The answers of every estimator to one question."""
     folder = options.out / "answers"
     folder.mkdir(parents=True, exist_ok=True)
     request = {"question": asdict(question), "core": core, "models": options.models}
     ours = run(Path(sys.executable), "own_answers.py", request, folder / f"{question.name}.fle")
-    answers = dict(ours["answers"])
+    parts = [ours]
     if options.peers:
         request["seconds"] = ours["answers"]["FLE"]["seconds"]
         peer = folder / f"{question.name}.d3rlpy"
-        answers |= run(options.pythons["d3rlpy"], "d3rlpy_peer.py", request, peer)["answers"]
+        parts.append(run(options.pythons["d3rlpy"], "d3rlpy_peer.py", request, peer))
         if is_discrete(task_of(question)):
             request["values"] = f"{peer}.q.npy"
             place = folder / f"{question.name}.scope_rl"
-            peer_answers = run(options.pythons["scope_rl"], "scope_rl_peer.py", request, place)
-            answers |= peer_answers["answers"]
-    return answers, ours.get("commit", "")
+            parts.append(run(options.pythons["scope_rl"], "scope_rl_peer.py", request, place))
+    answers = {name: answer for part in parts for name, answer in part["answers"].items()}
+    cost = {key: sum(part.get(key, 0.0) for part in parts) for key in ("processor", "elapsed")}
+    return Answers(answers, ours.get("commit", ""), cost)
 
 
 def run(python: Path, script: str, request: dict[str, Any], place: Path) -> dict[str, Any]:
@@ -106,6 +119,7 @@ def run(python: Path, script: str, request: dict[str, Any], place: Path) -> dict
     file = place.with_name(place.name + ".json")
     if file.exists():
         return read_json(file)
+    began = time.monotonic()
     answer = subprocess.run(
         [str(python), str(HERE / script), json.dumps(request), str(file)],
         capture_output=True,
@@ -117,7 +131,9 @@ def run(python: Path, script: str, request: dict[str, Any], place: Path) -> dict
         lines = answer.stderr.strip().splitlines() or [f"exit code {answer.returncode}"]
         print(f"{place.name}: failed: {lines[-1]}", flush=True)
         return {"answers": {place.suffix[1:]: {"none": lines[-1]}}}
-    return read_json(file)
+    found = {**read_json(file), "elapsed": time.monotonic() - began}
+    write_json(file, found)
+    return found
 
 
 def site_packages() -> list[str]:
@@ -161,7 +177,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
         prog="fle bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--full", action="store_true", help="all tasks, their own rows, 3 seeds")
-    parser.add_argument("--task", nargs="+", help="tasks by name")
+    parser.add_argument("--task", nargs="+", action="extend", help="tasks by name")
     parser.add_argument("--rows", type=int, help="rows of every log")
     parser.add_argument("--seeds", type=int, help="seeds 0, 1, ... of log and fit")
     parser.add_argument("--jobs", type=int, default=2, help="questions at a time, a core each")
@@ -188,14 +204,17 @@ def main(arguments: list[str] | None = None) -> int:
     for job in range(options.jobs):
         cores.put(allowed[job % len(allowed)])
     lines: list[dict[str, Any]] = []
+    costs: list[dict[str, float]] = []
 
     def one(question: Question) -> list[dict[str, Any]]:
         core = cores.get()
         try:
-            answers, commit = asked(question, options, core)
+            told = asked(question, options, core)
             found = [
-                {**line, "commit": commit} for line in judged(question, answers, options.truth)
+                {**line, "commit": told.commit}
+                for line in judged(question, told.answers, options.truth)
             ]
+            costs.append(told.cost)
         finally:
             cores.put(core)
         ours = next(line for line in found if line["estimator"] == "FLE")
@@ -205,7 +224,8 @@ def main(arguments: list[str] | None = None) -> int:
     with ThreadPoolExecutor(options.jobs) as pool:
         for found in pool.map(one, questions(options)):
             lines += found
-    write_json(options.json, {**describe(), "lines": lines})
+    whole = {key: sum(cost[key] for cost in costs) for key in ("processor", "elapsed")}
+    write_json(options.json, {**describe(), "whole": whole, "lines": lines})
     write_page(options.page, lines, read_json(options.json))
     print(f"page: {options.page}")
     return 0

@@ -22,16 +22,18 @@ def write_page(page: Path, lines: list[Line], facts: dict[str, Any]) -> None:
     tasks = sorted({line["task"] for line in own})
     rows = sorted({line["rows"] for line in own})
     seeds = len({line["seed"] for line in own})
-    commits = sorted({line.get("commit") or facts["commit"] for line in lines})
+    lines = [{**line, "commit": line.get("commit") or facts["commit"]} for line in lines]
+    commits = sorted({line["commit"] for line in lines})
     text = [
         "# Beside its peers",
         "",
-        f"Written by `fle bench`. Code {', '.join(commit[:7] for commit in commits)}, "
+        f"Written by `fle bench`. Code {', '.join(map(_short, commits))}, "
         f"{facts['machine']['cores']} cores of "
         f"a {facts['machine']['cpu']}; {len(tasks)} validation tasks, "
         f"{' and '.join(f'{number:,}' for number in rows)} rows, {seeds} seed"
         f"{'s' if seeds > 1 else ''}. Errors are in standard deviations of the true return, "
         "without their sign. W1 is a distance of laws; estimators of a mean have none.",
+        *_cost(facts.get("whole"), len({_question(line) for line in lines})),
         "",
         "## In short",
         "",
@@ -77,8 +79,9 @@ RULES = (
     "- Importance sampling, doubly robust and stitching are those of `fle.baselines`, with"
     " propensities that are estimated.",
     "- Seconds are those of the processor, in processes that others ran beside; those of doubly"
-    " robust come after our fit. Memory is the most of a process, its libraries included; what runs"
-    " in the process of our fit is not told apart.",
+    " robust come after our fit; one follows the weights to the end, the other as second opinions"
+    " do, while they are worth 50 episodes. Memory is the most of a process, with its libraries,"
+    " and what runs in the process of our fit is not told apart.",
     "",
     "## When to use something else",
     "",
@@ -93,6 +96,26 @@ RULES = (
     "- Contextual bandits with large action sets and logged propensities: OBP has estimators made"
     " for them.",
 )
+
+
+def _short(commit: str) -> str:
+    """Its first figures, and whether files had been changed."""
+    return commit[:7] + (", changed" if "changes" in commit else "")
+
+
+def _question(line: Line) -> tuple[Any, ...]:
+    return line["task"], line["mixed"], line["seed"], line["rows"]
+
+
+def _cost(whole: dict[str, float] | None, number: int) -> list[str]:
+    """What all processes took together, where it is known."""
+    if not whole:
+        return []
+    spent, elapsed = (whole[key] / 60 for key in ("processor", "elapsed"))
+    return [
+        f"All {number} questions took {spent:.0f} minutes of the processor, start-up included and"
+        f" without the truth, in processes that lasted {elapsed:.0f} minutes one after the other."
+    ]
 
 
 def _of(lines: list[Line], name: str, figure: str) -> list[float]:
@@ -241,11 +264,12 @@ def _losses(lines: list[Line]) -> list[str]:
 
 def _table(lines: list[Line]) -> list[str]:
     table = [
-        "| task | mixed | seed | estimator | W1/std [floor] | mean | CVaR 10% | seconds |",
-        "|---|---|---|---|---|---|---|---|",
+        "| task | mixed | seed | code | estimator | W1/std [floor] | mean | CVaR 10% | seconds |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for line in lines:
-        cells = [line["task"], f"{line['mixed']:g}", str(line["seed"]), line["estimator"]]
+        cells = [line["task"], f"{line['mixed']:g}", str(line["seed"])]
+        cells += [_short(line["commit"]), line["estimator"]]
         if "none" in line:
             table.append("| " + " | ".join([*cells, f"none: {line['none']}", "", "", ""]) + " |")
             continue

@@ -154,7 +154,8 @@ def main() -> None:
                 for action in range(count)
             ]
             np.save(file.with_suffix(".q.npy"), np.column_stack(columns).astype(np.float32))
-    file.write_text(json.dumps({"version": d3rlpy.__version__, "answers": answers}))
+    known = {"version": d3rlpy.__version__, "processor": time.process_time()}
+    file.write_text(json.dumps({**known, "answers": answers}))
 
 
 if __name__ == "__main__":

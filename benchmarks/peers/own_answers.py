@@ -62,6 +62,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     import fle
     from fle import baselines
+    from fle.baselines.second_opinions import LEAST_EFFECTIVE
     from fle.paper.environment import describe
 
     question = Question(**request["question"])
@@ -84,6 +85,10 @@ def main() -> None:
             return {"mean": estimate.means[0].value}
         return {**law_of(estimate.returns), "mean": estimate.mean().value}
 
+    def followed(plan: Any, result: Any) -> Any:
+        """As far as second opinions follow weights."""
+        return baselines.doubly_robust(plan, result, least_effective=LEAST_EFFECTIVE)
+
     answers = {DEFAULT: answered(evaluation)}
     if request["models"]:
         answers["FLE, Categorical"] = answered(lambda: evaluation(model=fle.Categorical()))
@@ -99,11 +104,13 @@ def main() -> None:
             (),
         ),
         ("doubly robust", baselines.doubly_robust, ("result",)),
+        (f"doubly robust, {LEAST_EFFECTIVE:g} episodes left", followed, ("result",)),
         ("stitching", baselines.stitching, ()),
         ("fitted Q evaluation on features", baselines.fitted_q_evaluation, ()),
     ):
         answers[name] = answered(lambda e=estimator, m=more: baseline(e, *m))
     known = {"version": fle.__version__, "commit": describe()["commit"]}
+    known["processor"] = time.process_time()
     file.write_text(json.dumps({**known, "answers": answers}))
 
 

@@ -63,6 +63,7 @@ def test_questions_go_by_seed_and_ranked_tasks_have_several_policies():
     assert [question.seed for question in asked] == [0] * 4 + [1] * 4
     assert sorted({question.mixed for question in asked}) == [0.0, 0.25, 0.5, 1.0]
     assert len({question.name for question in asked}) == 8
+    assert parsed(["--task", "a", "--task", "b", "c"]).task == ["a", "b", "c"]
 
 
 @pytest.fixture
@@ -94,12 +95,15 @@ def test_answers_are_held_against_the_truth(lines):
 
 
 def test_the_page_ranks_policies_and_names_losses(lines, tmp_path):
-    facts = {"commit": "0" * 40, "machine": {"cores": 2, "cpu": "x"}}
+    whole = {"processor": 240.0, "elapsed": 600.0}
+    facts = {"commit": "0" * 40, "machine": {"cores": 2, "cpu": "x"}, "whole": whole}
     assert estimators(lines) == ["FLE", "a peer", "another"]
     write_page(tmp_path / "bench.md", lines, facts)
     text = (tmp_path / "bench.md").read_text()
     assert "| FLE | 1 of 1 |" in text
+    assert "All 3 questions took 4 minutes of the processor" in text
     assert "none: no propensities" in text
+    assert "| inventory-steady | 0.25 | 0 | 0000000 | a peer |" in text
     # It takes the worst of three for the best.
     assert "| a peer | -1.00 | 2.0" in text
     assert "| FLE | 1.00 | 0.000 |" in text
