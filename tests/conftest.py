@@ -129,15 +129,15 @@ def second_opinions_when_asked():
 
     They are left out here, and nowhere else, whatever fixture makes the evaluation.
     """
-    from fle.fitting import planning
+    from fle.fitting import carrying_out
 
-    usual = planning.with_second_opinions
+    usual = carrying_out.with_second_opinions
 
     def with_second_opinions(planned, evaluation):
         return usual(planned, evaluation) if Opinions.asked else evaluation
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planning, "with_second_opinions", with_second_opinions)
+        patch.setattr(carrying_out, "with_second_opinions", with_second_opinions)
         yield
 
 

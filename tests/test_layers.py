@@ -51,8 +51,8 @@ HANDED_ON = {
     ("fitting/evaluation.py", "trust"),
     ("returns/distribution.py", "report"),
     ("fitting/contest.py", "baselines"),
-    ("fitting/planning.py", "baselines"),
-    ("fitting/planning.py", "trust"),
+    ("fitting/carrying_out.py", "baselines"),
+    ("fitting/carrying_out.py", "trust"),
 }
 # May import anything below the command line.
 TOP = {"__init__", "paper", "cli", "__main__"}

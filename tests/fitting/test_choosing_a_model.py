@@ -3,11 +3,12 @@ import pytest
 from quick_fits import bandit
 
 import fle
-from fle.fitting.planning import Question, _chosen_model
+from fle.fitting.model_choice import chosen_model as chosen
+from fle.fitting.problem import Question
 
 
 def chosen_model(model, data, gamma=1.0, horizon=1):
-    return _chosen_model(model, data, Question(gamma, horizon, "all", None))
+    return chosen(model, data, Question(gamma, horizon, "all", None))
 
 
 NEEDY = ("linear", "linear-quadratic", "reward-mixture")

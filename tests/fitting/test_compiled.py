@@ -6,7 +6,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from fle.fitting import compiled as compilation
+from fle.fitting import optimiser as compilation
 
 SETTINGS = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
 

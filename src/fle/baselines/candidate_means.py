@@ -14,7 +14,7 @@ from fle.baselines.features import Matrix
 from fle.baselines.fitted_q import UsedLines, UsedRows
 from fle.baselines.logged_episodes import FloatArray, IntArray
 from fle.baselines.value_equations import Equations, Solver, ridge_of, scaled
-from fle.fitting.planning import Plan
+from fle.fitting.plans import Plan
 from fle.fitting.problem import sum_of_discounts
 from fle.returns import risk
 

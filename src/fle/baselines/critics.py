@@ -11,7 +11,8 @@ from fle.data import Dataset
 from fle.errors import SettingsError
 from fle.fitting.cross_fitting import dealt_rows
 from fle.fitting.evaluation import Evaluation
-from fle.fitting.planning import Plan, evaluate
+from fle.fitting.planning import evaluate
+from fle.fitting.plans import Plan
 from fle.fitting.problem import sum_of_discounts
 from fle.fitting.sampling import SAMPLE_BLOCK, draw_block, in_data_units
 from fle.policies import ActionTable, Policy, settle

@@ -16,7 +16,7 @@ from fle.baselines.features import Features, Matrix, features_of
 from fle.baselines.logged_episodes import FloatArray, IntArray
 from fle.baselines.value_equations import Equations, scaled
 from fle.errors import SettingsError
-from fle.fitting.planning import Plan
+from fle.fitting.plans import Plan
 from fle.fitting.problem import sum_of_discounts
 from fle.policies import ActionTable
 from fle.returns import risk

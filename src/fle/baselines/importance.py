@@ -8,7 +8,7 @@ from fle.baselines.critics import Critics, as_critics, values_after
 from fle.baselines.estimates import Atoms, Estimate
 from fle.baselines.logged_episodes import FloatArray, IntArray, StepWeights, WeightedEpisodes
 from fle.fitting.evaluation import Evaluation
-from fle.fitting.planning import Plan
+from fle.fitting.plans import Plan
 from fle.returns import risk
 
 Log = Plan | WeightedEpisodes

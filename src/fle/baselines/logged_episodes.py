@@ -12,7 +12,7 @@ from fle.data.episodes import ends_episode, position_in_episode, starts_episode
 from fle.errors import DataError, PolicyError
 from fle.fitting.behaviour import LOGGED, LoggingPolicy, logging_policy
 from fle.fitting.following import linked_rows
-from fle.fitting.planning import Plan
+from fle.fitting.plans import Plan
 from fle.policies import ActionTable
 
 FloatArray = npt.NDArray[np.float64]

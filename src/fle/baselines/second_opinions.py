@@ -19,8 +19,9 @@ from fle.baselines.stitched_rows import stitching
 from fle.data.episodes import starts_episode
 from fle.errors import DataError, PolicyError, SettingsError
 from fle.fitting.behaviour import LoggingPolicy, logging_policy
+from fle.fitting.decisions import MOST_COUPLED, ROWS_FOR_COUPLING
 from fle.fitting.evaluation import Evaluation
-from fle.fitting.planning import MOST_COUPLED, ROWS_FOR_COUPLING, Plan
+from fle.fitting.plans import Plan
 from fle.returns import ReturnDistribution
 from fle.returns.measures import RISK_LEVEL
 from fle.returns.opinions import COMPARED, Figure, Opinion, SecondOpinions

@@ -17,7 +17,7 @@ from fle.baselines.logged_episodes import FloatArray, IntArray
 from fle.data import Dataset
 from fle.data.passes import centre_and_scale
 from fle.errors import DataError, SettingsError
-from fle.fitting.planning import Plan
+from fle.fitting.plans import Plan
 
 # Coordinates of observations and continuous actions up to which a nearest row is near.
 FEW_DIMENSIONS = 4

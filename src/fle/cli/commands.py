@@ -375,7 +375,7 @@ COMPARE = Command(
 )
 GATE = Command(
     "gate",
-    "fle.cli.gate_command",
+    "fle.cli.small_commands",
     "fle gate DATA --policy P (--gamma G | --horizon STEPS) --require R [options]",
     """\
   fle gate logs.parquet --policy new.onnx --gamma 0.99 --require 'mean >= behaviour'

@@ -1,4 +1,4 @@
-"""`fle report`, `fle demo`, `fle bench`, `fle job` and `fle completion`."""
+"""`fle gate`, `fle report`, `fle demo`, `fle bench`, `fle job` and `fle completion`."""
 
 import argparse
 import dataclasses
@@ -9,15 +9,20 @@ from pathlib import Path
 from fle.cli.commands import CALIBRATION, EVALUATE, FIT, INTERVAL, OPINIONS, QUICK
 from fle.cli.evaluate_command import Truth, carry_out, true_returns
 from fle.cli.front import UsageError
-from fle.cli.messages import WRONG_INPUT, Messages, Outcome
+from fle.cli.inputs import planned, read_data_to_fit
+from fle.cli.messages import DONE, NOT_MET, UNDECIDED, WRONG_INPUT, Messages, Outcome
 from fle.cli.parser import build_parser, resolve, subparsers_of
 from fle.cli.run_files import REPORT, Context, draw_report, read_context
+from fle.cli.text_tables import data_words
 from fle.errors import TrainingError, nearest
+from fle.files import write_atomically
+from fle.screen import aligned, labelled, one_line
 
 DEMO_FIT = (QUICK, *FIT, *INTERVAL, *OPINIONS, *CALIBRATION)
 Parsers = dict[str, argparse.ArgumentParser]
 # The tasks and the peers' scripts are part of the project, and not of what is installed.
 BENCH_SCRIPT = Path("benchmarks") / "peers" / "bench.py"
+CODES = {"met": DONE, "not met": NOT_MET, "undecided": UNDECIDED}
 
 
 def report(options: argparse.Namespace, messages: Messages) -> Outcome:
@@ -222,3 +227,37 @@ def _summary(parser: argparse.ArgumentParser) -> str:
 
 def _quoted(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
+
+
+def gate(options: argparse.Namespace, messages: Messages) -> Outcome:
+    """Decide by confidence bounds; the exit code is the answer."""
+    data = read_data_to_fit(options, [options.policy])
+    from fle.fitting.comparison import checked_weights
+    from fle.returns.requirements import BEHAVIOUR
+    from fle.trust.gate import Gate, bounds
+
+    if options.weights is not None:
+        checked_weights(options.weights, data)
+    options.interval = bounds(options.level, options.replicates).level
+    found = Gate.of(
+        lambda name: planned(name, data, options),
+        options.policy,
+        BEHAVIOUR,
+        options.require,
+        options.level,
+        options.weights,
+    )
+    if options.junit is not None:
+        write_atomically(Path(options.junit), found.as_junit())
+    rows = [[one.answer, str(one.requirement), one.why] for one in found.decisions]
+    lines = [
+        *labelled([("data", data_words(options.data, data)), ("policy", options.policy)]),
+        "",
+        *aligned([["answer", "required", f"estimate and bound at {options.level:g}"], *rows]),
+        "",
+        f"gate: {found.answer}",
+    ]
+    if found.evaluation is not None:
+        lines.insert(0, f"verdict: {one_line(found.evaluation.verdict.in_words())}")
+    document = {"policy": options.policy, **found.as_plain(), "junit": options.junit}
+    return Outcome(tuple(lines), document, CODES[found.answer], one_line=True)

@@ -5,7 +5,8 @@ from fle.fitting.comparison import Comparison, compare
 from fle.fitting.evaluation import Evaluation, LoggedData, Provenance
 from fle.fitting.jobs import carry_out
 from fle.fitting.measurement import StageRecord
-from fle.fitting.planning import Plan, evaluate, plan
+from fle.fitting.planning import evaluate, plan
+from fle.fitting.plans import Plan
 from fle.fitting.progress import Progress, Silent, TerminalBar
 from fle.fitting.runs import load
 

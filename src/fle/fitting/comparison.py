@@ -17,7 +17,8 @@ from fle.fitting.checkpoints import Resume
 from fle.fitting.contest import Contest, Refusal, Unfitted
 from fle.fitting.evaluation import Evaluation
 from fle.fitting.jobs import Out, carried_out, carry_out, run_folder
-from fle.fitting.planning import Plan, Planner
+from fle.fitting.planning import Planner
+from fle.fitting.plans import Plan
 from fle.fitting.problem import Problem, RowUse, require_dataset, sum_of_discounts
 from fle.fitting.progress import Progress, Titled, default_progress
 from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness, draw_block, in_data_units

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fle.errors import FLEError, FLEWarning, SettingsError
-from fle.fitting.planning import Plan, Planner
+from fle.fitting.planning import Planner
+from fle.fitting.plans import Plan
 from fle.fitting.problem import Problem
 from fle.fitting.progress import Progress, Silent, Titled
 from fle.policies import Policy, TabulatedPolicy

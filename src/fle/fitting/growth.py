@@ -18,7 +18,7 @@ from fle.recipe import NEAR, NEGLIGIBLE, REFIT_STEPS, Recipe
 from fle.returns.risk import percentage
 
 if TYPE_CHECKING:
-    from fle.fitting.planning import Plan
+    from fle.fitting.plans import Plan
 
 # Of the returns that are worse than most, as the usual table shows them.
 TAIL = 0.1

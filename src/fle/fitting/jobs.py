@@ -19,7 +19,7 @@ from fle.fitting.checkpoints import Checkpoints, Resume, replicate_file, stage_f
 from fle.fitting.evaluation import Evaluation, Provenance, current_versions
 from fle.fitting.loop import LoopState
 from fle.fitting.plan_files import PlanWriter, read_plan
-from fle.fitting.planning import Plan
+from fle.fitting.plans import Plan
 from fle.fitting.progress import Progress, Silent, Titled, default_progress
 from fle.fitting.replicates import Resampling, refit, warm_loop
 from fle.fitting.runs import CHECKPOINTS, begin_run, has_result

@@ -238,7 +238,7 @@ class Feeding:
         return data, Fed(rows, trail, weights, np.arange(len(data)))
 
     def _coupling(self, data: Dataset, table: ActionTable) -> tuple[ActionTable, Coupling | None]:
-        """As for the plan; see `_coupled` in `planning.py`."""
+        """As for the plan; see `_coupled` in `decisions.py`."""
         if self.logging is None:
             return table, None
         logging = at_other_rows(self.logging, data)

@@ -1,8 +1,12 @@
-"""The optimiser loop: one stage of gradient training, as one compiled function."""
+"""The optimiser loop: one stage of gradient training, as one compiled function, which is kept."""
 
 import math
+import os
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -19,6 +23,10 @@ from fle.recipe import DECAY_BATCH, GRADIENT_NORM
 
 # Loops over batches of fewer rows end before a second thread is awake.
 SHARED_ROWS = 200
+SWITCH = "FLE_COMPILATION_CACHE"
+MOST_BYTES = 512 * 2**20
+# Quicker compilations are not worth a file.
+LEAST_SECONDS = 0.3
 
 
 @cache
@@ -200,3 +208,38 @@ def compiler_options(*, shared: bool) -> dict[str, bool | str]:
     if not shared:
         options["xla_disable_hlo_passes"] = "cpu-parallel-task-assigner"
     return options
+
+
+def keep_compiled() -> None:
+    """Turn the cache on, unless it is switched off or the user chose one for JAX."""
+    if os.environ.get(SWITCH, "").lower() in ("off", "0", "no", "false"):
+        return
+    if jax.config.values.get("jax_compilation_cache_dir"):
+        return
+    # Without a cache, or a home to keep it in, everything works.
+    with suppress(OSError, RuntimeError):
+        folder = user_cache() / "fle" / "jax"
+        # Compiled code is run, so nobody else may write it.
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            _remove_oldest(folder)
+            jax.config.update("jax_compilation_cache_dir", str(folder))
+            jax.config.update("jax_persistent_cache_min_compile_time_secs", LEAST_SECONDS)
+
+
+def user_cache() -> Path:
+    """Where the system wants caches of this user."""
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
+def _remove_oldest(folder: Path) -> None:
+    files = [(path.stat().st_mtime, path.stat().st_size, path) for path in folder.iterdir()]
+    total = 0
+    for _, size, path in sorted(files, reverse=True):
+        total += size
+        if total > MOST_BYTES:
+            path.unlink(missing_ok=True)

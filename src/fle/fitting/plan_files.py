@@ -21,7 +21,7 @@ from fle.files import (
 )
 from fle.fitting.checkpoints import DamagedFileError, stacked, unstacked
 from fle.fitting.loop import blank_fit
-from fle.fitting.planning import Plan
+from fle.fitting.plans import Plan
 from fle.models.specs import ModelSpec, spec_from_plain
 
 ARRAYS, PLANS = "arrays", "plans"

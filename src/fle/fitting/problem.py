@@ -3,7 +3,7 @@
 import math
 import numbers
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,16 @@ from fle.fitting.following import Trail
 from fle.recipe import HELD_OUT, MOST_STAGES, NEGLIGIBLE, START, WEIGHT_DECAYS, Resolved
 
 RowUse = Literal["all", "step", "split"]
+
+
+class Question(NamedTuple):
+    """Which return is asked for, how the rows are used, and whether a first look is enough."""
+
+    gamma: float
+    horizon: int | None
+    rows: RowUse
+    stages: int | None
+    quick: bool = False
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from fle.baselines.critics import Critics, drawn_actions, fitted_to
 from fle.data import Dataset
 from fle.data.episodes import ends_episode, position_in_episode, starts_episode
 from fle.errors import DataError, FLEWarning
-from fle.fitting.planning import Plan
+from fle.fitting.plans import Plan
 from fle.fitting.problem import Problem
 from fle.fitting.sampling import Purpose, Randomness
 from fle.policies import ActionTable, load_policy, settle, tabulated

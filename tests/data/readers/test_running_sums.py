@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from fle.data.readers import growing
-from fle.data.readers.growing import GrowingArray
-from fle.data.readers.running_sums import RunningSums
+from fle.data.readers.growing import GrowingArray, RunningSums
 
 
 @pytest.mark.parametrize("block", [64, 1_000, 2**20])

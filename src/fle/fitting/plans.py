@@ -1,0 +1,257 @@
+"""A plan: an evaluation before it is trained, with all that is decided, and how it prints."""
+
+import os
+import warnings
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fle.data import Dataset
+from fle.errors import CoverageError, FLEWarning
+from fle.fitting.behaviour import LoggingPolicy
+from fle.fitting.carrying_out import fitted
+from fle.fitting.checkpoints import Resume
+from fle.fitting.encoding import Encoder, Fitted
+from fle.fitting.evaluation import Evaluation, LoggedData, Provenance
+from fle.fitting.following import Trail
+from fle.fitting.growth import Growth
+from fle.fitting.large_logs import Feeding, LargeLog
+from fle.fitting.loop import Finished, Keeper, Loop, NothingKept
+from fle.fitting.occupancy import Occupancy
+from fle.fitting.problem import Problem, Stage
+from fle.fitting.progress import Cost, Progress, Silent, expected_cost
+from fle.fitting.replicates import NoRefitKept
+from fle.fitting.runs import begin_run
+from fle.models.objectives import GradientObjective
+from fle.models.specs import ModelSpec, as_plain
+from fle.notebook import Tabular, html_lines
+from fle.policies import ActionTable, TabulatedPolicy
+from fle.policies.kept_answers import Answers
+from fle.recipe import Resolved
+from fle.returns.intervals import Interval
+
+
+@dataclass(frozen=True, eq=False)
+class Plan(Tabular):
+    """An evaluation before it is trained: all that is decided, and why.
+
+    problem: which return. target: the policy, asked once, and how well the data covers it.
+    model, recipe: what is fitted, and how, with every setting chosen.
+    stages: the rows and discount of each fit. data: the rows that are used.
+    logging: the policy that logged the data, where the plan had a use for it.
+    occupancy: where the policy goes, as the log tells it; None where it is the log's own.
+    interval: which intervals the evaluation gets; None where none were asked for, or can be.
+    second_opinions: whether other estimators are asked too.
+    calibration: whether held-out episodes of the logging policy are predicted.
+    warm: fits of an earlier run that training begins with. growth: what changed since then.
+    notes, warnings: what was decided for the user, and what they should know.
+    withheld: why no headline number can be given; None where it can.
+    large: the log of which `data` are some rows, where it is too large to be held at once.
+    """
+
+    problem: Problem
+    data: Dataset
+    target: TabulatedPolicy
+    model: ModelSpec
+    recipe: Resolved
+    encoder: Encoder
+    following: ActionTable
+    trail: Trail
+    weights: np.ndarray | None
+    stages: tuple[Stage, ...]
+    initial_inputs: np.ndarray
+    initial_weights: np.ndarray
+    initial_starts: np.ndarray
+    probe: np.ndarray
+    logged: LoggedData
+    provenance: Provenance
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+    logging: LoggingPolicy | None = None
+    occupancy: Occupancy | None = None
+    interval: Interval | None = None
+    second_opinions: bool = True
+    calibration: bool = False
+    warm: tuple[Fitted, ...] = ()
+    growth: Growth | None = None
+    large: LargeLog | None = None
+
+    @property
+    def withheld(self) -> str | None:
+        """Why no headline number can be given: the data hardly shows what the policy does."""
+        return None if self.target.enough else self.target.in_words()
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether stages are trained, on some of their rows, and not solved at once on all."""
+        return isinstance(self.model.fitted_by(self.recipe), GradientObjective)
+
+    @property
+    def is_one_fit(self) -> bool:
+        """Whether the fit is the same for every policy: of what one step earns."""
+        return self.problem.horizon == 1
+
+    @cached_property
+    def cost(self) -> Cost:
+        """What training will take, roughly, on this machine."""
+        return expected_cost(
+            self.model,
+            self.recipe,
+            self.encoder.sizes,
+            stages=len(self.stages),
+            kept=self.problem.kept,
+            rows=len(self.data),
+            candidates=self.following.candidates,
+        )
+
+    def carry_out(
+        self,
+        *,
+        anyway: bool = False,
+        progress: Progress | None = None,
+        out: str | os.PathLike[str] | None = None,
+        resume: Resume = "latest",
+        known: Evaluation | None = None,
+    ) -> Evaluation:
+        """Train all stages; see `evaluate` for the arguments.
+
+        known: an evaluation of another policy whose fit is this one's too (see `is_one_fit`).
+        """
+        if self.withheld is not None and not anyway:
+            raise CoverageError(
+                f"No estimate: {self.withheld}. What the policy would earn could only be "
+                "extrapolated. Log data closer to the policy, or see the extrapolation with "
+                "anyway=True."
+            )
+        self.cost.require_memory()
+        if out is None:
+            keeper: Keeper = Finished(known) if known else NothingKept()
+            return fitted(self, keeper, NoRefitKept(), progress, known, anyway)
+        with begin_run(out, self.provenance, self.model, resume) as run:
+            if run.finished:
+                found = run.result(self.model)
+                # What was said of the fit is said again; of the plan it was said already.
+                for remark in found.warnings:
+                    if remark not in self.warnings:
+                        warnings.warn(remark, FLEWarning, stacklevel=2)
+                return found.anyway() if anyway else found
+            for remark in run.remarks:
+                warnings.warn(remark, FLEWarning, stacklevel=2)
+            planned = replace(self, warnings=(*self.warnings, *run.remarks))
+            keeper = Finished(known) if known else run.checkpoints
+            evaluation = fitted(planned, keeper, run.checkpoints, progress, known, anyway)
+            run.finish(evaluation)
+        return evaluation
+
+    def without_interval(self) -> "Plan":
+        """The same with the same fits, and no intervals: what its replicates go on from."""
+        settings = {n: v for n, v in self.provenance.settings.items() if n != "interval"}
+        return replace(self, interval=None, provenance=replace(self.provenance, settings=settings))
+
+    def train(self, out: str | os.PathLike[str]) -> None:
+        """Train all stages, and nothing else: the run directory goes on from there."""
+        self.cost.require_memory()
+        with begin_run(out, self.provenance, self.model, "latest") as run:
+            self.loop().run(run.checkpoints, Silent())
+
+    def loop(self) -> Loop:
+        """The loop that carries it out."""
+        room = None if self.large is None else self.large.size
+        return Loop(
+            spec=self.model,
+            recipe=self.recipe,
+            encoder=self.encoder,
+            rows=self.encoder.rows(self.data, self.following, self.trail, room=room),
+            feeding=self._feeding(),
+            trail=self.trail,
+            weights=self.weights,
+            stages=self.stages,
+            probe=self.probe,
+            kept=self.problem.kept,
+            finite=self.problem.horizon is not None,
+            seed=self.provenance.seed,
+            warm=self.warm,
+        )
+
+    def _feeding(self) -> Feeding | None:
+        """What stages are trained on, of a log that is too large to be held at once."""
+        if self.large is None or not self.is_trained:
+            return None
+        draws, seed = self.provenance.settings["action_draws"], self.provenance.seed
+        used = self.occupancy is not None and self.weights is self.occupancy.weights
+        return Feeding(
+            log=self.large,
+            window=self.data,
+            policy=self.target.asked,
+            trail=self.trail,
+            trace=self.recipe.trace,
+            logging=self.logging if self.logging is not None and self.logging.reliable else None,
+            occupancy=self.occupancy if used else None,
+            encoder=self.encoder,
+            answers=Answers.of(self.large.data, self.target.fingerprint, draws, seed),
+            uses=self.recipe.steps * self.recipe.batch_size,
+            most_rows=max(stage.rows.size for stage in self.stages),
+        )
+
+    def as_plain(self) -> dict[str, Any]:
+        """The plan for machines: all that is decided, without the arrays."""
+        return {
+            "problem": asdict(self.problem),
+            "coverage": self.target.as_plain(),
+            "model": self.model.as_plain(),
+            "recipe": {name: as_plain(value) for name, value in asdict(self.recipe).items()},
+            "stages": len(self.stages),
+            "cost": self.cost._asdict(),
+            "interval": None if self.interval is None else asdict(self.interval),
+            "second_opinions": self.second_opinions,
+            "notes": list(self.notes),
+            "warnings": list(self.warnings),
+            "withheld": self.withheld,
+        }
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The plan as names and texts, for a terminal and a page."""
+        chosen = asdict(self.recipe).items()
+        training = ", ".join(f"{name} {_short(value)}" for name, value in chosen)
+        lines = [
+            ("problem", self.problem.in_words()),
+            ("data", repr(self.data)),
+            ("policy", self.target.in_words()),
+            ("model", repr(self.model)),
+            ("stages", _stage_words(self.stages)),
+            ("recipe", training),
+            ("cost", self.cost.in_words()),
+        ]
+        if self.interval is not None:
+            lines.append(("interval", self.interval.in_words()))
+        lines += [("note", note) for note in self.notes]
+        lines += [("warning", warning) for warning in self.warnings]
+        if self.withheld is not None:
+            lines.append(("withheld", f"no headline number: {self.withheld}"))
+        return lines
+
+    def __repr__(self) -> str:
+        return "\n".join(["Plan", *(f"  {name:<8}  {text}" for name, text in self.rows())])
+
+    def columns(self) -> dict[str, list[str]]:
+        """The same as a table."""
+        names, texts = zip(*self.rows(), strict=True)
+        return {"name": list(names), "text": list(texts)}
+
+    def _repr_html_(self) -> str:
+        return html_lines("Plan of an evaluation", self.rows())
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _stage_words(stages: tuple[Stage, ...]) -> str:
+    sizes = [stage.rows.size for stage in stages]
+    rows = f"{sizes[0]:,}" if min(sizes) == max(sizes) else f"{min(sizes):,} to {max(sizes):,}"
+    return (
+        f"{len(stages):,}, each fitted to {rows} rows and measured on {stages[0].held_out.size:,} "
+        "held-out ones"
+    )
