@@ -1,6 +1,7 @@
 """`fle.plan` resolves everything and trains nothing."""
 
 import dataclasses
+import inspect
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from quick_fits import TABLE, bandit, cycle
 
 import fle
 from fle.errors import CoverageError, FLEWarning
+from fle.fitting.planning import Asked
 from fle.recipe import Recipe, resolve
 
 BRIEF = fle.Recipe(steps=2, batch_size=20, weight_decay=0.0)
@@ -176,3 +178,23 @@ def test_a_page_shows_it_escaped():
     assert hostile not in page
     assert "about &lt;script&gt;alert(1)&lt;/script&gt; &amp; more" in page
     assert page.count("<tr>") == len(plan.rows())
+
+
+@pytest.mark.parametrize(
+    ("function", "without"),
+    [
+        (fle.plan, set()),
+        (fle.evaluate, set()),
+        (fle.compare, {"calibration", "earlier"}),
+        (fle.gate, {"interval", "second_opinions", "calibration", "quick", "earlier"}),
+    ],
+)
+def test_what_is_asked_is_the_same_everywhere(function, without):
+    """Each has the arguments of a plan with the defaults of a plan, but for what has no sense."""
+    asked = {field.name: field.default for field in dataclasses.fields(Asked)}
+    given = {
+        name: one.default
+        for name, one in inspect.signature(function).parameters.items()
+        if name in asked
+    }
+    assert given == {name: value for name, value in asked.items() if name not in without}

@@ -124,26 +124,17 @@ def planned(text: str, data: Dataset, options: argparse.Namespace) -> "Plan":
 
 def planner(data: Dataset, options: argparse.Namespace) -> "Planner":
     """What makes the plans of all policies of a command."""
-    from fle.fitting.planning import Planner
+    from fle.fitting.planning import Asked, Planner
 
-    return Planner.of(
-        data,
-        gamma=options.gamma,
-        horizon=options.horizon,
-        model=named_model(options),
-        rows=options.rows,
-        stages=options.stages,
-        recipe=options.recipe,
-        action_draws=options.action_draws,
-        seed=options.seed,
-        interval=asked_interval(options),
-        second_opinions=not options.no_second_opinions,
-        # Not of commands that evaluate several policies: they have one log.
-        calibration=getattr(options, "calibration", False),
-        # A gate has no such option: what decides is never a first look.
-        quick=getattr(options, "quick", False),
-        earlier=getattr(options, "from", None),
-    )
+    # What a command has no option for stays as usual: a gate gives no first look, as that decides
+    # nothing, and what evaluates several policies has one log.
+    others = {
+        "model": named_model(options),
+        "interval": asked_interval(options),
+        "second_opinions": not options.no_second_opinions,
+        "earlier": getattr(options, "from", None),
+    }
+    return Planner.of(data, Asked.among(vars(options) | others))
 
 
 def asked_executor(options: argparse.Namespace) -> Executor | None:
