@@ -20,7 +20,7 @@ sys.path[:0] = [str(HERE)]
 
 import fle  # noqa: E402
 from fle.baselines import Estimate, second_opinions_of  # noqa: E402
-from fle.baselines.correction import sample_atoms  # noqa: E402
+from fle.baselines.importance import sample_atoms  # noqa: E402
 from fle.returns.opinions import Opinion, SecondOpinions  # noqa: E402
 from tasks.measurement import true_returns  # noqa: E402
 from tasks.register import chosen_tasks  # noqa: E402

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from fle.cli.check_command import describe
 from fle.cli.commands import COMPARE
 from fle.cli.evaluate_command import results
-from fle.cli.inputs import asked_executor, planner, read_data_to_fit
+from fle.cli.inputs import NamedPolicies, asked_executor, listed_policies, planner, read_data_to_fit
 from fle.cli.messages import DONE, NO_ESTIMATE, Messages, Outcome, in_options, json_text
-from fle.cli.policy_lists import NamedPolicies, listed_policies
 from fle.cli.run_files import (
     COMPARISON,
     COMPARISON_PAGE,

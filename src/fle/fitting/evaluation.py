@@ -23,13 +23,12 @@ from fle.data.readers.coding import label_codes
 from fle.data.readers.reading import unnamed
 from fle.errors import CoverageError, DataError, FLEError, SettingsError
 from fle.files import plain_json
-from fle.fitting.bellman import BellmanErrors
+from fle.fitting.diagnostics import BellmanErrors, Visits
 from fle.fitting.encoding import Encoder, Fitted
 from fle.fitting.measurement import StageRecord
 from fle.fitting.problem import Problem, sum_of_discounts
 from fle.fitting.replicates import Refits
 from fle.fitting.sampling import SAMPLE_BLOCK, draw_block, in_data_units
-from fle.fitting.visits import Visits
 from fle.manifests import Key, require_form
 from fle.models.law import Density, placed
 from fle.models.specs import ModelSpec
