@@ -206,6 +206,7 @@ class Planner:
     large: LargeLog | None = None
 
     @classmethod
+    @doing("planning")
     def of(cls, data: Dataset, asked: Asked) -> "Planner":
         """Of what `plan` is asked, for any policy."""
         run, gamma, horizon, model, recipe = inherited(
@@ -291,9 +292,12 @@ def _asked(policy: Policy, data: Dataset, used: Dataset, draws: int, seed: int) 
 
 def _wanted(interval: Any, second_opinions: bool, quick: bool) -> tuple[Interval | None, bool]:
     """The intervals and second opinions that there are to be; a first look has neither."""
-    if quick and interval is not None:
+    opinions = bool(second_opinions) and not quick
+    if interval is None:
+        return None, opinions
+    if quick:
         raise SettingsError("quick=True gives no intervals; leave out `interval` or quick=True.")
-    return Interval.of(interval), bool(second_opinions) and not quick
+    return Interval.of(interval), opinions
 
 
 def _used_rows(

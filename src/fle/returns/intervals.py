@@ -47,9 +47,9 @@ class Interval:
             )
 
     @classmethod
-    def of(cls, given: "Interval | float | Mapping[str, Any] | None") -> "Interval | None":
-        """From what a user may give: a level, settings, or nothing."""
-        if given is None or isinstance(given, Interval):
+    def of(cls, given: "Interval | float | Mapping[str, Any]") -> "Interval":
+        """From what a user may give: a level, or settings."""
+        if isinstance(given, Interval):
             return given
         if not isinstance(given, Mapping):
             return cls(given)
