@@ -93,10 +93,10 @@ def test_step_of_a_discounted_problem(ring):
         (
             [0.5, 0.1, 0.2],
             [0.3],
-            r"observation must have 2 columns like the data, got shape \(3,\)",
+            r"observation: expected 2 columns like the data, got shape \(3,\)",
         ),
-        ([0.5, 0.1], [0.3, 0.4], "action must have 1 columns"),
-        ([0.5, np.nan], [0.3], "observation must be finite"),
+        ([0.5, 0.1], [0.3, 0.4], "action: expected 1 columns"),
+        ([0.5, np.nan], [0.3], "observation: expected finite"),
         ([[0.5, 0.1], [0.2, 0.3]], [[0.1], [0.2], [0.3]], "2 observations and 3 actions"),
     ],
 )
@@ -108,10 +108,10 @@ def test_wrong_vectors(cart, observation, action, message):
 @pytest.mark.parametrize(
     ("observation", "action", "message"),
     [
-        (10, 0, "observation must be whole numbers from 0 to 9, got 10"),
-        (-1, 0, "observation must be whole numbers"),
-        (1.5, 0, "observation must be whole numbers"),
-        (0, 1, "action must be whole numbers from 0 to 0, got 1"),
+        (10, 0, "observation: expected whole numbers from 0 to 9, got 10"),
+        (-1, 0, "observation: expected whole numbers"),
+        (1.5, 0, "observation: expected whole numbers"),
+        (0, 1, "action: expected whole numbers from 0 to 0, got 1"),
     ],
 )
 def test_wrong_codes(ring, observation, action, message):

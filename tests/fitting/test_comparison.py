@@ -166,7 +166,7 @@ def test_two_samples_of_one_distribution_cannot_be_told_apart():
 
 @pytest.mark.parametrize("order", [0, 3, "first"])
 def test_orders_of_dominance(order):
-    with pytest.raises(SettingsError, match=f"order must be 1 or 2, got {order!r}"):
+    with pytest.raises(SettingsError, match=f"order: expected 1 or 2, got {order!r}"):
         RANKED.dominance(order)
 
 

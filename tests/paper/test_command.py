@@ -68,7 +68,7 @@ def test_everything_is_written_and_nothing_is_made_twice(performed, tmp_path, ca
     assert "http://" not in page.replace("http://www.w3.org", "")
 
     # The figures are there; drawing them again only takes time.
-    monkeypatch.setattr(results, "write_figures", lambda *_: None)
+    monkeypatch.setattr("fle.paper.results.write_figures", lambda *_: None)
     assert reproduce(*arguments) == 0
     assert len(performed) == 8
     # More seeds: only the new ones.

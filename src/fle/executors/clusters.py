@@ -42,7 +42,7 @@ class Ray:
             )
         if not (self.cpus >= 0 and self.gpus >= 0):
             raise SettingsError(
-                f"Ray: cpus and gpus must be at least 0, got {self.cpus} and {self.gpus}."
+                f"Ray: expected cpus and gpus of at least 0, got {self.cpus} and {self.gpus}."
             )
 
     @property

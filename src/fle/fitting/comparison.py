@@ -207,7 +207,7 @@ class Comparison(Tabular):
     ) -> list[Dominance]:
         """The same pairs, both ways round, held against stochastic dominance of an order."""
         if order not in (1, 2):
-            raise SettingsError(f"order must be 1 or 2, got {order!r}.")
+            raise SettingsError(f"order: expected 1 or 2, got {order!r}.")
         pairs = pairs_of(list(self.evaluations) if names is None else names)
         sums = {name: np.sort(self._sums(self.paired[name])) for pair in pairs for name in pair}
         return [
@@ -454,7 +454,7 @@ def checked_weights(weights: npt.ArrayLike, data: Dataset) -> tuple[float, ...]:
 def _alike(plans: Mapping[str, Plan]) -> Plan:
     """The first of the plans, if all are for the same data and problem."""
     if not plans:
-        raise SettingsError("policies must have at least one policy, got none.")
+        raise SettingsError("policies: expected at least one, got none.")
     (name, first), *others = plans.items()
     for other, planned in others:
         same = planned.provenance.data == first.provenance.data

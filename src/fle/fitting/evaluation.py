@@ -253,7 +253,7 @@ class Evaluation(Tabular):
             return self.fits[-1]
         if not 0 <= step < self.horizon:
             raise SettingsError(
-                f"step must be from 0 to {self.horizon - 1} (the horizon is {self.horizon}), "
+                f"step: expected from 0 to {self.horizon - 1} (the horizon is {self.horizon}), "
                 f"got {step}."
             )
         return self.fits[self.horizon - 1 - step]
@@ -444,17 +444,17 @@ def _rows_of(name: str, value: npt.ArrayLike, size: int, discrete: bool) -> np.n
         array = np.atleast_1d(array)
         whole = array.ndim == 1 and np.issubdtype(array.dtype, np.integer)
         if not whole or array.min() < 0 or array.max() >= size:
-            raise DataError(f"{name} must be whole numbers from 0 to {size - 1}, got {value!r}.")
+            raise DataError(f"{name}: expected whole numbers from 0 to {size - 1}, got {value!r}.")
         return array
     array = np.atleast_2d(np.asarray(array, np.float64))
     if array.shape[-1] != size and array.size == size:
         array = array.reshape(1, size)
     if array.ndim != 2 or array.shape[1] != size:
         raise DataError(
-            f"{name} must have {size} columns like the data, got shape {np.shape(value)}."
+            f"{name}: expected {size} columns like the data, got shape {np.shape(value)}."
         )
     if not np.all(np.isfinite(array)):
-        raise DataError(f"{name} must be finite, got {value!r}.")
+        raise DataError(f"{name}: expected finite numbers, got {value!r}.")
     return array
 
 

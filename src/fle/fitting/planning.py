@@ -311,7 +311,7 @@ def _used_rows(
     if data.weights is not None and np.any(data.weights == 0):
         data = data.subset(data.weights > 0)
     if rows is not None and rows not in ROW_USES:
-        raise SettingsError(f'rows must be "all", "step" or "split", got {rows!r}.')
+        raise SettingsError(f'rows: expected "all", "step" or "split", got {rows!r}.')
     if rows is None and horizon is not None and data.steps is None and ends_at(data, horizon):
         data = data.with_steps()
         notes.append(

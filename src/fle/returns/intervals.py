@@ -43,7 +43,7 @@ class Interval:
         whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
         if not whole or not FEWEST <= number <= MOST:
             raise SettingsError(
-                f"replicates must be a whole number from {FEWEST} to {MOST:,}, got {number!r}."
+                f"replicates: expected a whole number from {FEWEST} to {MOST:,}, got {number!r}."
             )
 
     @classmethod

@@ -132,7 +132,9 @@ class Flow(ModelSpec):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.kind not in ("coupling", "autoregressive"):
-            raise SettingsError(f'kind must be "coupling" or "autoregressive", got {self.kind!r}.')
+            raise SettingsError(
+                f'Flow kind: expected "coupling" or "autoregressive", got {self.kind!r}.'
+            )
 
     def build(self, sizes: Sizes, recipe: Resolved, generator: np.random.Generator) -> Law:
         """A flow that starts out near the identity, that is, as a standard normal."""

@@ -121,7 +121,9 @@ class Gaussian(ModelSpec):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.std is not None and not self.std > 0:
-            raise SettingsError(f"Gaussian std must be positive or None, got {self.std}.")
+            raise SettingsError(
+                f"Gaussian std: expected a positive number or None, got {self.std}."
+            )
 
     def build(self, sizes: Sizes, recipe: Resolved, generator: np.random.Generator) -> GaussianLaw:
         """A law that starts out as a standard normal."""

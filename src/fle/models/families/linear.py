@@ -218,12 +218,12 @@ class Linear(ModelSpec):
     def __post_init__(self) -> None:
         if not callable(self.features):
             raise SettingsError(
-                "Linear features must be a function of observations and actions, got "
+                "Linear features: expected a function of observations and actions, got "
                 f"{self.features!r}."
             )
         if self.variance not in ("constant", "features"):
             raise SettingsError(
-                f'Linear variance must be "constant" or "features", got {self.variance!r}.'
+                f'Linear variance: expected "constant" or "features", got {self.variance!r}.'
             )
 
     def build(self, sizes: Sizes, recipe: Resolved, generator: np.random.Generator) -> LinearLaw:

@@ -114,7 +114,7 @@ class LinearQuadratic(ModelSpec):
     def __post_init__(self) -> None:
         if not self.noise_std > 0:
             raise SettingsError(
-                f"LinearQuadratic noise_std must be positive, got {self.noise_std}."
+                f"LinearQuadratic noise_std: expected a positive number, got {self.noise_std}."
             )
 
     def build(
