@@ -7,7 +7,7 @@ from quick_fits import GMM, QUICK, TABLE, TABLE_TRAINING, bandit, cycle
 
 import fle
 from fle.errors import DataError, ModelError, SettingsError
-from fle.fitting.evaluation import _systematic
+from fle.fitting.sampling import systematic
 from fle.tasks import LQR
 
 CART = LQR.example(horizon=3)
@@ -172,7 +172,7 @@ def test_a_rare_action_of_many_equal_starts_is_drawn_as_often_as_it_is_taken():
     # 10,000 starts, 100,000 draws: equal steps of 0.1 starts would always pass by a chance of 0.02.
     weights = np.tile([0.02, 0.98], 10_000) / 10_000
     for seed in range(5):
-        picks = _systematic(weights, 100_000, np.random.default_rng(seed))
+        picks = systematic(weights, 100_000, np.random.default_rng(seed))
         counts = np.bincount(picks, minlength=weights.size)
         assert np.abs(counts - 100_000 * weights).max() <= 1
         # Independent draws would have a standard error of 44; five of them pass once in 2e6.

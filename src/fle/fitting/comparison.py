@@ -21,7 +21,7 @@ from fle.fitting.planning import Asked, Planner
 from fle.fitting.plans import Plan
 from fle.fitting.problem import Problem, RowUse, require_dataset, sum_of_discounts
 from fle.fitting.progress import Progress, Titled, default_progress
-from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness, draw_block, in_data_units
+from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness, draws, in_data_units
 from fle.models.specs import ModelSpec
 from fle.policies import Policy
 from fle.recipe import Recipe
@@ -506,14 +506,10 @@ def _returns_from(
     levels = generator.random(which.size) * cumulative[:, -1]
     picks = np.minimum((levels[:, None] >= cumulative).sum(axis=1), table.candidates - 1)
     inputs = evaluation.encoder.inputs(starts[which], table.actions[which, picks])
-    blocks = [
-        draw_block(evaluation.fits[-1], inputs[first : first + SAMPLE_BLOCK], generator)
-        for first in range(0, len(inputs), SAMPLE_BLOCK)
-    ]
     discounts = sum_of_discounts(evaluation.problem.gamma, evaluation.problem.horizon)
     encoder = evaluation.encoder
     offset = encoder.reward_centre * discounts
-    drawn = np.concatenate(blocks)
+    drawn = draws(evaluation.fits[-1], inputs, generator)
     lattice = None
     if evaluation.model.any_shape:
         lattice = encoder.lattice(evaluation.gamma, evaluation.horizon)
