@@ -83,6 +83,8 @@ class Comparison(Tabular):
     paired: by name, returns (n, d) from the same n starts.
     weights: of the rewards in the sum that is ranked; None for one reward.
     contest: how those that were fitted were chosen; None where plans were given.
+
+    Example: `fle.compare(data, {"old": old, "new": new}, gamma=0.99).differences()`.
     """
 
     evaluations: Mapping[str, Evaluation]

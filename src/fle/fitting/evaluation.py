@@ -66,6 +66,8 @@ class Evaluation(Tabular):
     bellman: how far the fits are from their own targets; None where there are too few rows.
     calibration: predictions of held-out episodes of the logging policy, where it was asked for.
     released: whether numbers are given whatever the verdict is.
+
+    Example: `result.returns.cvar(0.1)`, `print(result.verdict)`, `result.report("report.html")`.
     """
 
     problem: Problem

@@ -73,7 +73,7 @@ def plan(
         quick: a first look, marked as such: fewer stages and steps, no intervals, no opinions.
         earlier: a run of a shorter log, or its directory, to go on from: its settings and fits.
 
-    Example: `print(fle.plan(data, policy, gamma=0.99))`, then `.carry_out()`.
+    Example: `planned = fle.plan(data, policy, gamma=0.99)`, `print(planned)`.
     """
     return Planner.of(data, Asked.among(locals())).plan(policy)
 

@@ -51,6 +51,8 @@ class Plan(Tabular):
     notes, warnings: what was decided for the user, and what they should know.
     withheld: why no headline number can be given; None where it can.
     large: the log of which `data` are some rows, where it is too large to be held at once.
+
+    Example: `planned = fle.plan(data, policy, gamma=0.99)`, `result = planned.carry_out()`.
     """
 
     problem: Problem

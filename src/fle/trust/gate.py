@@ -80,6 +80,8 @@ class Gate:
 
     evaluation: of the policy; None where the data hardly covers it. Where its verdict is "do not
         use", all is undecided.
+
+    Example: `print(fle.gate(data, policy, require="cvar:0.1 >= 12", gamma=0.99))`.
     """
 
     decisions: tuple[Decision, ...]

@@ -109,6 +109,8 @@ class Gaussian(ModelSpec):
     std: None to learn it; otherwise the fixed standard deviation, as a share of the return scale
         (only the mean is then meaningful).
     hidden: widths of the hidden layers.
+
+    Example: `fle.evaluate(data, policy, gamma=0.99, model=fle.Gaussian(hidden=(32, 32)))`.
     """
 
     std: float | None = None

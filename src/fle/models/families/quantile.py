@@ -117,9 +117,14 @@ class QuantileRegression(GradientObjective):
 class Quantile(ModelSpec):
     """Quantile-regression TD with the pairwise Huber loss; scalar returns only.
 
+    N points q_i(x, a) of equal weight, each trained to be the quantile of level (i - 1/2) / N of
+    the targets (Dabney et al. 2018).
+
     quantiles: number of points.
     huber: threshold of the Huber loss, as a share of the return scale.
     hidden: widths of the hidden layers.
+
+    Example: `fle.evaluate(data, policy, gamma=0.99, model=fle.Quantile(quantiles=100))`.
     """
 
     quantiles: int = 50
