@@ -315,7 +315,7 @@ def test_vector_rewards_are_ranked_by_a_weighted_sum():
 
 
 def test_what_cannot_be_compared():
-    with pytest.raises(SettingsError, match="at least one policy, got none"):
+    with pytest.raises(SettingsError, match="policies: expected at least one, got none"):
         fle.compare(two_armed(), {}, gamma=0.5)
     with pytest.raises(SettingsError, match="weights is for several rewards"):
         fle.compare(two_armed(), POLICIES, gamma=0.5, weights=[2.0])

@@ -6,6 +6,7 @@ import inspect
 import numpy as np
 import pytest
 from quick_fits import TABLE, bandit, cycle
+from recipe_changes import CHANGES, changed
 
 import fle
 from fle.errors import CoverageError, FLEWarning
@@ -14,26 +15,6 @@ from fle.recipe import Recipe, resolve
 
 BRIEF = fle.Recipe(steps=2, batch_size=20, weight_decay=0.0)
 PROBLEMS = {"finite": {"horizon": 10}, "discounted": {"gamma": 0.9}}
-# For each setting, something that no problem has by default; what is yes or no is turned round.
-CHANGES = {
-    "steps": 7,
-    "batch_size": 30,
-    "learning_rate": 0.2,
-    "weight_decay": 0.5,
-    "draws": 3,
-    "schedule": "constant",
-    "average": 0.3,
-    "frame_tolerance": 0.7,
-    "start": "fresh",
-    "held_out": 0.4,
-    "trace": 0.3,
-    "occupancy": None,
-    "trend": None,
-    "component_prior": 0.9,
-    "beta": 0.125,
-    "scale_floor": 0.2,
-    "objective": "energy",
-}
 
 
 @pytest.fixture
@@ -91,7 +72,7 @@ def test_one_setting_changes_that_setting_and_nothing_else(name, problem):
         # How far the log is followed decides the number of stages, and that the steps of each.
         problem = {**problem, "stages": 20}
     usual = fle.plan(data, [1.0], **problem).recipe
-    value = not getattr(usual, name) if CHANGES[name] is None else CHANGES[name]
+    value = changed(usual)[name]
     expected = dataclasses.replace(usual, **{name: value})
     assert expected != usual
     for given in (fle.Recipe(**{name: value}), {name: value}):
