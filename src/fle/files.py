@@ -86,9 +86,8 @@ def fetched(url: str) -> Iterator[Path]:
             elif not Path(path).is_dir():
                 raise FileNotFoundError(f"{path} is no folder")
         except (ArrowException, OSError, ValueError) as error:
-            reason = " ".join(str(error).split())[:200]
             raise FLEError(
-                f"{shown}: cannot be read ({reason}); check the address, which"
+                f"{shown}: cannot be read ({said_of(url, error)}); check the address, which"
                 " must be of a system that Arrow knows, such as s3://, gs:// or file://"
             ) from error
         yield Path(path) if local else Path(folder)
@@ -123,6 +122,14 @@ def without_secrets(address: str) -> str:
         return address
     host, slash, path = rest.partition("?")[0].partition("/")
     return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
+
+
+def said_of(address: str, error: Exception) -> str:
+    """What another library says of an address, without its keys."""
+    host, _, query = address.partition("?")
+    keys = [query, *host.partition("://")[2].rpartition("@")[0].split(":")]
+    text = " ".join(str(error).split()).replace(address, without_secrets(address))
+    return type(error).__name__ if any(key and key in text for key in keys) else text[:200]
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -34,7 +34,6 @@ from fle.manifests import Key, require_form
 from fle.models.law import Density, placed
 from fle.models.specs import ModelSpec
 from fle.models.support import Lattice
-from fle.notebook import Tabular, html_lines
 from fle.policies.answers import Coverage
 from fle.recipe import FIRST_LOOK, Resolved
 from fle.returns import ReturnDistribution
@@ -42,7 +41,7 @@ from fle.returns.calibration import Calibration
 from fle.returns.intervals import Estimate, Intervals, Replicates
 from fle.returns.measures import Measure
 from fle.returns.opinions import SecondOpinions
-from fle.screen import labelled
+from fle.screen import Tabular, html_lines, labelled
 
 if TYPE_CHECKING:
     from fle.trust.verdict import Verdict

@@ -19,7 +19,7 @@ import numpy as np
 
 from fle.data.passes import Array
 from fle.errors import DataError, FLEError, install
-from fle.files import without_secrets
+from fle.files import said_of, without_secrets
 
 SUFFIXES = {
     ".parquet": "parquet",
@@ -171,7 +171,7 @@ def _remote(address: str) -> list[RemoteFile]:
             return [RemoteFile(system, path, shown)]
         infos = system.get_file_info(fs.FileSelector(path, recursive=True))
     except (ArrowException, OSError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = said_of(address, error)
         raise DataError(f"{shown}: cannot be read ({reason}); check the address") from error
     files = sorted(info.path for info in infos if info.is_file)
     pattern = f"{path}{rest}"

@@ -13,7 +13,6 @@ import numpy as np
 
 from fle.data.assembly import ENDLESS, remarks_on_actions, remarks_on_episodes
 from fle.data.dataset import Dataset, emit_warnings
-from fle.data.faults import Faults, Remark, added_up
 from fle.data.passes import Array, give_back, keep_memory, on_one_core
 from fle.data.readers.arrow_tables import leaf_names, parquet_schema
 from fle.data.readers.coding import Wishes
@@ -34,7 +33,7 @@ from fle.data.readers.prepared_log import (
 from fle.data.readers.reading import table_values
 from fle.data.readers.streaming import KnownIds, LogPart, Shard, parts_of, shards_of
 from fle.data.schema import FACTS, OTHER_ARRAYS, ROW_FIELDS, WORDS
-from fle.errors import DataError, FLEError
+from fle.errors import DataError, Faults, FLEError, Remark, added_up
 from fle.files import LOCK_NAME, make_directory, remove_leftovers, sole_writer, write_json
 from fle.manifests import MANIFEST, write_manifest
 

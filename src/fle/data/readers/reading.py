@@ -12,7 +12,6 @@ import numpy as np
 
 from fle.data.assembly import Given, Recorded, assemble
 from fle.data.dataset import Dataset, emit_warnings, restored
-from fle.data.faults import Faults, FaultyDataError
 from fle.data.passes import Array, give_back, require_memory
 from fle.data.readers.arrays import hdf5_source, mapping_source, npz_source
 from fle.data.readers.arrow_tables import arrow_source, csv_source, frame_source, parquet_source
@@ -46,7 +45,7 @@ from fle.data.validation import (
     numeric_array,
     require_same_names,
 )
-from fle.errors import DataError, SettingsError
+from fle.errors import DataError, Faults, FaultyDataError, SettingsError
 
 # What reading takes at its peak, as a multiple of its columns (`tests/data/test_memory.py`).
 READING = 4.0
