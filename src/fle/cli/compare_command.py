@@ -9,11 +9,20 @@ from typing import TYPE_CHECKING, Any
 from fle.cli.check_command import describe
 from fle.cli.commands import COMPARE
 from fle.cli.evaluate_command import results
-from fle.cli.inputs import NamedPolicies, asked_executor, listed_policies, planner, read_data_to_fit
+from fle.cli.inputs import (
+    LONGEST_NAME,
+    NamedPolicies,
+    asked_executor,
+    listed_policies,
+    planner,
+    read_data_to_fit,
+)
 from fle.cli.messages import DONE, NO_ESTIMATE, Messages, Outcome, in_options, json_text
+from fle.cli.parser import CONFIG
 from fle.cli.run_files import (
     COMPARISON,
     COMPARISON_PAGE,
+    DATA,
     Context,
     draw_comparison,
     settings_kept,
@@ -28,6 +37,9 @@ from fle.returns import dominance
 from fle.returns.measures import usual_measures
 from fle.returns.risk import percentage
 from fle.screen import aligned, labelled, one_line
+
+# What a comparison writes beside its runs.
+OWN = (CONFIG, DATA, COMPARISON, COMPARISON_PAGE)
 
 if TYPE_CHECKING:
     from fle.fitting import Comparison, Evaluation, Plan
@@ -75,7 +87,9 @@ def run_folders(out: Path, names: list[str]) -> dict[str, Path]:
     next_number: dict[str, int] = {}
     taken: set[str] = set()
     for name in names:
-        stem = unique = re.sub(r"[^\w.-]+", "_", Path(name).name)
+        # Never hidden, never the folder itself or the one above, and a name that fits.
+        stem = re.sub(r"[^\w.-]+", "_", Path(name).name)[:LONGEST_NAME].lstrip(".")
+        stem = unique = stem if stem not in ("", *OWN) else f"{stem or 'policy'}_"
         number = next_number.get(stem, 2)
         while unique in taken:
             unique, number = f"{stem}-{number}", number + 1

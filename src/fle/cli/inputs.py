@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -19,6 +18,7 @@ from fle.data.readers.inspection import Inspection, inspect
 from fle.data.readers.reading import open_table
 from fle.errors import FLEError, PolicyError, SettingsError, nearest
 from fle.executors import Executor, Processes, Ray, Slurm
+from fle.files import toml_content, without_secrets
 from fle.manifests import misfit
 from fle.policies import Policy, RowProbabilities, load_policy
 from fle.policies.loading import TIMEOUT_SECONDS
@@ -37,12 +37,12 @@ COLUMNS = "columns"
 # What `fle.data.read` calls probabilities that have no other name.
 UNNAMED = "probability"
 SUFFIX, TABLE, WILD = ".onnx", ".toml", "*?["
-MOST_POLICIES = 1_000
+MOST_POLICIES, LONGEST_NAME = 1_000, 100
 
 
 def read_data(options: argparse.Namespace, policies: Sequence[str]) -> Dataset:
     """The logged data, with the probability columns that the policies need."""
-    with doing(f"reading {one_line(', '.join(options.data))}"):
+    with doing(f"reading {one_line(', '.join(map(without_secrets, options.data)))}"):
         return read(_source(options), **_mapped(options, policies), **_wishes(options))
 
 
@@ -65,7 +65,7 @@ def prepare_data(options: argparse.Namespace) -> Dataset:
     wishes = ("number_of_actions", "action_labels", "elapsed")
     mapped = _mapped(argparse.Namespace(**{**vars(options), "data": source}), [])
     given = {name: getattr(options, name) or None for name in wishes}
-    with doing(f"preparing {one_line(', '.join(source))}"):
+    with doing(f"preparing {one_line(', '.join(map(without_secrets, source)))}"):
         return prepare(source[0] if len(source) == 1 else source, out, **mapped, **given)
 
 
@@ -314,9 +314,9 @@ def _is_pattern(text: str) -> bool:
 def _of_table(path: Path) -> list[tuple[str, str]]:
     """Names and policies of a file; paths are seen from its folder."""
     try:
-        table: Any = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"--policy {path}: not a TOML file: {error}") from error
+        table = toml_content(path)
+    except FLEError as error:
+        raise UsageError(f"--policy {error}") from error
     policies = table.get("policies")
     form = '[policies] with lines such as old = "old.onnx"'
     if not isinstance(policies, dict) or not policies:
@@ -324,6 +324,11 @@ def _of_table(path: Path) -> list[tuple[str, str]]:
     for name, text in policies.items():
         if not isinstance(text, str):
             raise UsageError(f"--policy {path}: {name}: expected {form}, got {text!r}")
+        if not name.strip() or len(name) > LONGEST_NAME or one_line(name) != name:
+            raise UsageError(
+                f"--policy {path}: expected names of one line, of at most {LONGEST_NAME} letters,"
+                f" got {name[:LONGEST_NAME]!r}"
+            )
     return [(name, _seen_from(path.parent, text)) for name, text in policies.items()]
 
 
