@@ -422,11 +422,19 @@ class Loop:
         # What only fills up says nothing new.
         used = slice(min(judging.size, MEASURED_ROWS))
         inputs = self.measurement.inputs(index)
-        means = [mean_block(fitted, inputs, random.generator)[used] for fitted in candidates]
+
+        def means() -> list[np.ndarray]:
+            return [mean_block(fitted, inputs, random.generator)[used] for fitted in candidates]
+
+        # Drawn twice: an error of the draws in residuals and differences alike would go together.
+        own, others = means(), means()
         return np.array(
             [
-                any(explained_by(targets[used] - own, rival - own) < MISSED for rival in means[:k])
-                for k, own in enumerate(means)
+                any(
+                    explained_by(targets[used] - own[k], weaker - others[k]) < MISSED
+                    for weaker in others[:k]
+                )
+                for k in range(len(candidates))
             ]
         )
 
