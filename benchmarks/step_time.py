@@ -25,9 +25,9 @@ from eager_process import EagerLoop, torch_python
 from fle.fitting.encoding import Encoder, Fitted, Frame
 from fle.fitting.following import Trail
 from fle.fitting.optimiser import Schedule, initial_state, layout_of, stage_training
-from fle.fitting.supports import anywhere
 from fle.fitting.targets import Update, stacked
 from fle.models import ModelSpec
+from fle.models.support import anywhere
 from fle.paper.environment import describe
 from fle.policies import tabulated
 from fle.recipe import WEIGHT_DECAYS, Resolved, usual

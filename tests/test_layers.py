@@ -13,15 +13,14 @@ ROOT = Path(fle.__file__).parent
 # What each part of the package may import from the others.
 ALLOWED = {
     "errors": set(),
-    "screen": set(),
-    "notebook": {"errors"},
+    "screen": {"errors"},
     "files": {"errors"},
     "manifests": {"errors", "files"},
     "recipe": {"errors"},
-    "data": {"errors", "files", "manifests", "notebook"},
+    "data": {"errors", "files", "manifests", "screen"},
     "policies": {"errors", "files", "manifests", "data"},
     "models": {"errors", "recipe"},
-    "returns": {"errors", "notebook", "screen"},
+    "returns": {"errors", "screen"},
     "tasks": {"errors"},
     "examples": {"errors"},
     "executors": {"errors", "files"},
@@ -29,7 +28,6 @@ ALLOWED = {
         "errors",
         "screen",
         "files",
-        "notebook",
         "manifests",
         "recipe",
         "data",
@@ -45,14 +43,13 @@ ALLOWED["trust"] = ALLOWED["baselines"] | {"baselines"}
 ALLOWED["report"] = ALLOWED["trust"] | {"trust"}
 # A method may hand its object on to a later part, which it imports when it is called.
 HANDED_ON = {
-    ("executors/worker.py", "fitting"),
+    ("executors/jobs_file.py", "fitting"),
     ("fitting/comparison.py", "report"),
     ("fitting/evaluation.py", "report"),
     ("fitting/evaluation.py", "trust"),
     ("returns/distribution.py", "report"),
     ("fitting/contest.py", "baselines"),
     ("fitting/carrying_out.py", "baselines"),
-    ("fitting/carrying_out.py", "trust"),
 }
 # May import anything below the command line.
 TOP = {"__init__", "paper", "cli", "__main__"}

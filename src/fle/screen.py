@@ -1,11 +1,18 @@
-"""What a terminal shows: the line that says what is being done, and columns of equal width."""
+"""What terminals and notebooks show: what is being done, columns of equal width, and tables."""
 
+import importlib
 import sys
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from html import escape
+from typing import Any
+
+from fle.errors import FLEError
 
 # Back to the start of the line, and nothing after it.
 FRESH = "\r\x1b[K"
+LEFT = "text-align:left;vertical-align:top"
 
 
 @contextmanager
@@ -51,3 +58,53 @@ def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
 def labelled(rows: Sequence[tuple[str, str]]) -> list[str]:
     """A name and a text a line."""
     return aligned(rows, left=2)
+
+
+class Tabular(ABC):
+    """A value that is a table of named columns, abstract: who has one says what is in it."""
+
+    @abstractmethod
+    def columns(self) -> Mapping[str, Any]:
+        """By name, arrays or lists of one length."""
+
+    def to_pandas(self) -> Any:
+        """The table as a pandas frame."""
+        return _package("pandas").DataFrame(dict(self.columns()))
+
+    def to_polars(self) -> Any:
+        """The table as a polars frame."""
+        return _package("polars").DataFrame(dict(self.columns()))
+
+    def to_frame(self) -> Any:
+        """The table as a frame of pandas, or of polars where there is no pandas."""
+        try:
+            return self.to_pandas()
+        except FLEError:
+            return self.to_polars()
+
+
+def _package(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise FLEError(f"A frame of {name} needs it: pip install {name}.") from error
+
+
+def html_lines(caption: str, rows: Sequence[tuple[str, str]]) -> str:
+    """A name and a text a row."""
+    cells = "".join(
+        f"<tr><th style='{LEFT}'>{escape(name)}</th><td style='text-align:left'>{escape(text)}</td>"
+        "</tr>"
+        for name, text in rows
+    )
+    return f"<table><caption>{escape(caption)}</caption>{cells}</table>"
+
+
+def html_table(caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Rows of texts under headings."""
+    head = "".join(f"<th style='{LEFT}'>{escape(text)}</th>" for text in headings)
+    body = "".join(
+        "<tr>" + "".join(f"<td style='{LEFT}'>{escape(text)}</td>" for text in row) + "</tr>"
+        for row in rows
+    )
+    return f"<table><caption>{escape(caption)}</caption><tr>{head}</tr>{body}</table>"

@@ -8,7 +8,7 @@ from cli_runs import LENGTH, QUICK, ROWS, log, run, write
 
 from fle.cli import inputs
 from fle.executors import Outcome
-from fle.executors.worker import work
+from fle.executors.jobs_file import work
 from fle.fitting import load
 
 SAME = (*QUICK, "--no-second-opinions")

@@ -23,7 +23,7 @@ from fle.fitting.comparison import (
     pairs_of,
 )
 from fle.fitting.encoding import Fitted, Frame
-from fle.fitting.supports import anywhere
+from fle.models.support import anywhere
 from fle.policies import ActionTable
 from fle.returns import ReturnDistribution
 

@@ -15,8 +15,8 @@ from fle.errors import SettingsError
 from fle.fitting import load
 from fle.fitting.checkpoints import array_leaves
 from fle.fitting.encoding import Encoder, Fitted, Frame
-from fle.fitting.supports import support_of
 from fle.models.law import Sizes
+from fle.models.support import support_of
 
 
 @pytest.fixture(scope="module")

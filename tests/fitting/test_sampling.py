@@ -7,9 +7,9 @@ import pytest
 from fle.fitting.encoding import Fitted, Frame, Rows, as_vectors
 from fle.fitting.following import Lines
 from fle.fitting.sampling import SAMPLE_BLOCK, draw_block
-from fle.fitting.supports import anywhere
 from fle.fitting.targets import draw_targets
 from fle.models.law import Law, Sizes
+from fle.models.support import anywhere
 
 SIZES = Sizes(3, 2, 1, discrete_observations=True, discrete_actions=True)
 FRAME = Frame(jnp.array([10.0]), jnp.array([2.0]))

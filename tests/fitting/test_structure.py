@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fle
-from fle.fitting.structure import explained_by_polynomial, shape_of_return
+from fle.fitting.model_choice import explained_by_polynomial, shape_of_return
 from fle.policies import settle, tabulated
 from fle.tasks import LQR
 

@@ -7,15 +7,17 @@ import pytest
 from quick_fits import GMM, bandit
 
 import fle
-from fle.fitting.supports import (
+from fle.models.support import (
     LEAST_TIES,
+    MOST_ATOMS,
     OTHERS,
     WIDEST,
+    Lattice,
     atoms_of,
+    lattice_of,
     return_limits,
     support_of,
 )
-from fle.models.support import MOST_ATOMS, Lattice, lattice_of
 
 TARGETS = 8_192
 BANDITS = 50_000

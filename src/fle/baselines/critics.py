@@ -1,5 +1,6 @@
-"""Fitted evaluations asked for returns at many rows: by compiled blocks, each fold by its own."""
+"""Fitted evaluations asked about rows they were not fitted to, and whether they are calibrated."""
 
+import warnings
 from dataclasses import asdict, dataclass
 from typing import Self
 
@@ -8,15 +9,23 @@ import numpy.typing as npt
 
 from fle.baselines.logged_episodes import FloatArray, IntArray, WeightedEpisodes
 from fle.data import Dataset
-from fle.errors import SettingsError
+from fle.data.episodes import ends_episode, position_in_episode, starts_episode
+from fle.errors import DataError, FLEWarning, SettingsError
 from fle.fitting.cross_fitting import dealt_rows
 from fle.fitting.evaluation import Evaluation
 from fle.fitting.planning import evaluate
 from fle.fitting.plans import Plan
-from fle.fitting.problem import sum_of_discounts
-from fle.fitting.sampling import SAMPLE_BLOCK, draw_block, in_data_units
-from fle.policies import ActionTable, Policy, settle
+from fle.fitting.problem import Problem, sum_of_discounts
+from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness, draw_block, in_data_units
+from fle.policies import ActionTable, Policy, load_policy, settle, tabulated
 from fle.recipe import Recipe
+from fle.returns.calibration import Calibration
+
+# Every so many-th episode is held out, at random; and how many are predicted at most.
+FOLDS, MOST_EPISODES = 5, 2_000
+# Fewer say nothing of uniformity.
+LEAST_EPISODES = 20
+DRAWS = 99
 
 
 def fitted_to(plan: Plan, data: Dataset, policy: Policy) -> Evaluation:
@@ -159,3 +168,67 @@ def values_after(
     ).reshape(len(rows), draws, plan.data.return_dim)
     discounts = plan.problem.gamma**steps
     return episodes.after[places][:, None] + discounts[:, None, None] * drawn
+
+
+def calibration_of(plan: Plan) -> Calibration:
+    """Fit the logging policy as the plan says to four fifths of the episodes, predict the others.
+
+    A prediction is the fitted law of the return at an episode's first observation and action. What
+    came is held against it: the episode's own return, and, where it was cut off, that plus a draw
+    of the fit for what follows. If the fit is right this has the predicted law too, so that like
+    is compared with like. It takes about as long as another evaluation.
+    """
+    data, problem, seed = plan.data, plan.problem, plan.provenance.seed
+    if data.episodes is None or not data.whole_episodes:
+        raise DataError("calibration needs whole episodes, and the log does not have them")
+    generator = Randomness(seed, Purpose.CALIBRATION).generator
+    names = np.unique(data.episodes)
+    if len(names) < FOLDS * LEAST_EPISODES:
+        raise DataError(
+            f"calibration needs {FOLDS * LEAST_EPISODES} episodes, a fifth of which is predicted;"
+            f" the log has {len(names)}"
+        )
+    held = generator.permutation(names)[: len(names) // FOLDS]
+    rows = np.isin(data.episodes, held)
+    settled = settle(load_policy("behaviour"), data, seed=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FLEWarning)
+        fitted = fitted_to(plan, data.subset(~rows), settled)
+    some = data.subset(np.isin(data.episodes, held[:MOST_EPISODES]))
+    table = tabulated(settled, some, seed=seed).following
+    critics = Critics((fitted,))
+    seen, cut = _filled_up(some, critics, table, problem, generator)
+    firsts = np.repeat(np.flatnonzero(starts_episode(np.asarray(some.episodes))), DRAWS)
+    at_start = np.zeros(len(firsts), int)
+    drawn = critics.draw(
+        firsts, some.observations[firsts], some.actions[firsts], at_start, generator
+    )
+    others, complete = data.subset(~rows).observed_returns(problem.gamma, problem.horizon)
+    return Calibration.of(
+        data.reward_names,
+        drawn.reshape(len(seen), DRAWS, -1),
+        seen,
+        others[complete] if complete.sum() > 1 else others,
+        cut,
+        generator,
+    )
+
+
+def _filled_up(
+    data: Dataset,
+    critics: Critics,
+    table: ActionTable,
+    problem: Problem,
+    generator: np.random.Generator,
+) -> tuple[np.ndarray, int]:
+    """(n, d) What each episode earned, a draw of what follows those cut off, and their number."""
+    seen, complete = data.observed_returns(problem.gamma, problem.horizon)
+    episodes = np.asarray(data.episodes)
+    ends = np.flatnonzero(ends_episode(episodes))[~complete]
+    if len(ends):
+        steps = position_in_episode(episodes)[ends] + 1
+        actions = drawn_actions(table, ends, 1, generator)[:, 0]
+        after = data.next_observations[ends]
+        follows = critics.draw(ends, after, actions, steps, generator)
+        seen[~complete] += problem.gamma ** steps[:, None] * follows
+    return seen, len(ends)

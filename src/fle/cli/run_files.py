@@ -23,7 +23,7 @@ from fle.files import (
     write_json,
 )
 from fle.manifests import MANIFEST, ManifestError, require_form
-from fle.notebook import html_lines
+from fle.screen import html_lines
 
 if TYPE_CHECKING:
     from fle.fitting import Comparison, Evaluation

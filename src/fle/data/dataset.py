@@ -19,7 +19,7 @@ from fle.data.passes import Array
 from fle.data.schema import ROW_FIELDS, Record, fingerprint
 from fle.data.validation import numeric_array, require_rows, weight_array
 from fle.errors import DataError, FLEWarning, SettingsError
-from fle.notebook import Tabular, html_lines
+from fle.screen import Tabular, html_lines
 
 # Labels of actions that are shown in a line.
 MOST_LABELS = 10

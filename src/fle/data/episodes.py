@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from fle.data.faults import Remark
 from fle.data.passes import (
     Array,
     gather,
@@ -16,7 +15,7 @@ from fle.data.passes import (
     successors,
     with_successors,
 )
-from fle.errors import DataError
+from fle.errors import DataError, Remark
 
 FEWEST_ROWS = 2
 # Steps that count from here on stay below 2^63.

@@ -1,16 +1,24 @@
-"""Jobs as a file that every machine can read, and what an executor is."""
+"""Jobs as a file that every machine can read, how one is carried out, and what an executor is."""
 
 import hashlib
+import json
 import os
+import re
+import signal
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 from fle.errors import FLEError
 from fle.files import make_directory, plain_json, read_json, write_json
 
 FORMAT = 1
+# What keys, plans and arrays are called; files of these names are made of them.
+HASH = re.compile("[0-9a-f]{16,64}")
+# Replicates and stages are counted, and files are numbered by them.
+MOST_COUNTED = 10**6
 # How often a job is begun again after its process or its machine was lost.
 MOST_LOSSES = 3
 # Libraries that share a job among threads would change its last digits with their number.
@@ -40,20 +48,25 @@ class Job:
 
 @dataclass(frozen=True)
 class JobsFile:
-    """Jobs in the file that lists them; their numbers are their places, from 0."""
+    """Jobs in the file that lists them; their numbers are their places, from 0.
+
+    memory: bytes that a process may grow to which carries them out; None for all that there is.
+    """
 
     path: Path
     jobs: tuple[Job, ...]
+    memory: int | None = None
 
     @classmethod
-    def write(cls, folder: Path, jobs: Sequence[Job]) -> "JobsFile":
+    def write(cls, folder: Path, jobs: Sequence[Job], memory: int | None = None) -> "JobsFile":
         """A file in the folder, named after what it holds."""
         make_directory(folder)
-        plain = {"format": FORMAT, "jobs": [{**asdict(job), "needs": [*job.needs]} for job in jobs]}
+        listed = [{**asdict(job), "needs": [*job.needs]} for job in jobs]
+        plain = {"format": FORMAT, "memory": memory, "jobs": listed}
         name = hashlib.sha256(plain_json(plain).encode()).hexdigest()[:16]
         path = folder / f"jobs-{name}.json"
         write_json(path, plain)
-        return cls(path, tuple(jobs))
+        return cls(path, tuple(jobs), memory)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> "JobsFile":
@@ -61,7 +74,10 @@ class JobsFile:
         plain = read_json(Path(path))
         if plain.get("format") != FORMAT or not isinstance(plain.get("jobs"), list):
             raise FLEError(f"{path} is not a jobs file of this version; write it again.")
-        return cls(Path(path), tuple(_job(entry, str(path)) for entry in plain["jobs"]))
+        memory = plain.get("memory")
+        if memory is not None and (not isinstance(memory, int) or isinstance(memory, bool)):
+            raise FLEError(f"{path} is damaged: memory: expected bytes, got {str(memory)[:40]!r}.")
+        return cls(Path(path), tuple(_job(entry, str(path)) for entry in plain["jobs"]), memory)
 
     def job(self, number: int) -> Job:
         """The job of this number."""
@@ -140,7 +156,56 @@ def _job(entry: Any, source: str) -> Job:
     right = right and all(isinstance(entry[name], kind) for name, kind in kinds.items())
     if right:
         hashes = [entry["key"], entry["plan"], *entry["needs"]]
-        right = all(isinstance(one, str) and one.isalnum() for one in hashes)
+        right = all(isinstance(one, str) and HASH.fullmatch(one) for one in hashes)
+        right = right and entry["part"] in get_args(Part)
+        right = right and all(0 <= entry[name] <= MOST_COUNTED for name in counts)
+        # A replicate goes on from the fit.
+        right = right and (entry["part"] != "replicate" or len(entry["needs"]) == 1)
     if not right:
         raise FLEError(f"{source} is damaged: {str(entry)[:80]} is not a job. Write it again.")
     return Job(**{**entry, "needs": tuple(entry["needs"])})
+
+
+def work(path: str, number: int) -> str:
+    """Carry out one job of a file; its run directory."""
+    from fle.fitting.jobs import run_job
+
+    return str(run_job(Path(path), number))
+
+
+def serve(path: str) -> None:
+    """Carry out the jobs whose numbers come line by line, until no more come.
+
+    What jobs print goes to the error stream: the answers have the other one for themselves.
+    """
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    for line in sys.stdin:
+        answer: dict[str, str]
+        try:
+            answer = {"path": work(path, int(line))}
+        except Exception as error:
+            answer = {"error": reason(error)}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+def reason(error: BaseException) -> str:
+    """Why a job failed, in one line."""
+    text = " ".join(str(error).split())
+    kind = type(error).__name__
+    return (
+        text
+        if kind.endswith("Error") and type(error).__module__ == "fle.errors"
+        else (f"{kind}: {text}")
+    )
+
+
+def main() -> None:
+    """Serve the file that is named until nobody asks, or the user stops it."""
+    # A shell that starts its children in the background has them ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        serve(sys.argv[1])
+    except KeyboardInterrupt:
+        sys.exit(130)

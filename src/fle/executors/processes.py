@@ -15,7 +15,7 @@ from typing import IO, final
 from fle.errors import SettingsError
 from fle.executors.jobs_file import MOST_LOSSES, ONE_THREAD, JobsFile, Order, Outcome
 
-SERVE = "from fle.executors.worker import main; main()"
+SERVE = "from fle.executors.jobs_file import main; main()"
 # What a process that is interrupted may take to write where it stands.
 SECONDS_TO_STOP = 30.0
 

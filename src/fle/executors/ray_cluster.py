@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from fle.errors import SettingsError, install
-from fle.executors.jobs_file import MOST_LOSSES, JobsFile, Order, Outcome
-from fle.executors.worker import reason, work
+from fle.executors.jobs_file import MOST_LOSSES, JobsFile, Order, Outcome, reason, work
 
 
 @final

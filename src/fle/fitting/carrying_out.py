@@ -93,7 +93,7 @@ def with_second_opinions(planned: "Plan", evaluation: Evaluation) -> Evaluation:
 
 def with_calibration(planned: "Plan", evaluation: Evaluation) -> Evaluation:
     """An evaluation beside predictions of held-out episodes, or why there can be none."""
-    from fle.trust.held_out import calibration_of
+    from fle.baselines.critics import calibration_of
 
     try:
         found = calibration_of(planned)

@@ -23,13 +23,13 @@ from fle.fitting.problem import Problem, RowUse, require_dataset, sum_of_discoun
 from fle.fitting.progress import Progress, Titled, default_progress
 from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness, draw_block, in_data_units
 from fle.models.specs import ModelSpec
-from fle.notebook import Tabular, html_lines, html_table
 from fle.policies import Policy
 from fle.recipe import Recipe
 from fle.returns import ReturnDistribution
 from fle.returns.dominance import Dominance, dominance, preference
 from fle.returns.intervals import Estimate, Interval, difference_of
 from fle.returns.measures import Measure, measure, usual_measures
+from fle.screen import Tabular, html_lines, html_table
 
 PAIRS = 4 * SAMPLE_BLOCK
 # Up to as many policies, each is held against every other.

@@ -16,7 +16,7 @@ from fle.fitting.problem import Problem
 from fle.fitting.progress import Progress, Silent, Titled
 from fle.policies import Policy, TabulatedPolicy
 from fle.policies.answers import Coverage
-from fle.returns.elimination import ERROR, Looks, Outcome
+from fle.returns.dominance import ERROR, Looks, Outcome
 from fle.returns.measures import Measure
 
 if TYPE_CHECKING:

@@ -34,7 +34,6 @@ from fle.manifests import Key, require_form
 from fle.models.law import Density, placed
 from fle.models.specs import ModelSpec
 from fle.models.support import Lattice
-from fle.notebook import Tabular, html_lines
 from fle.policies.answers import Coverage
 from fle.recipe import FIRST_LOOK, Resolved
 from fle.returns import ReturnDistribution
@@ -42,7 +41,7 @@ from fle.returns.calibration import Calibration
 from fle.returns.intervals import Estimate, Intervals, Replicates
 from fle.returns.measures import Measure
 from fle.returns.opinions import SecondOpinions
-from fle.screen import labelled
+from fle.screen import Tabular, html_lines, labelled
 
 if TYPE_CHECKING:
     from fle.trust.verdict import Verdict
@@ -57,6 +56,8 @@ WITHHELD = "numbers are withheld; result.anyway() gives them all the same"
 FORMAT = 1
 PACKAGES = ("fle", "jax", "jaxlib", "numpy", "equinox", "optax", "safetensors")
 # What must be the same for a run to go on.
+# What settings say of the run that this one went on from.
+GONE_ON_FROM = {"run": str, "steps": int}
 IDENTITY = ("data", "policy", "seed", "settings")
 
 
@@ -485,6 +486,8 @@ class Provenance:
         require_format(plain, source)
         values = {name: value for name, value in plain.items() if name != "format"}
         require_form(values, cls, source)
+        if "from" in values["settings"]:
+            require_form(values["settings"]["from"], GONE_ON_FROM, f"{source}: from")
         if values["seed"] < 0:
             raise FLEError(f"{source} is damaged: seed: expected at least 0, got {values['seed']}.")
         return cls(**values)

@@ -29,12 +29,11 @@ from fle.fitting.problem import Stage
 from fle.fitting.progress import Progress
 from fle.fitting.remarks import explained_by, lost_tail, overfitting
 from fle.fitting.sampling import Purpose, Randomness, draw_block, mean_block
-from fle.fitting.supports import anywhere, return_limits, support_of
 from fle.fitting.targets import LINE_BLOCK, draw_targets
 from fle.models.law import Law, Sizes, placed
 from fle.models.objectives import GradientObjective, Objective, Transition
 from fle.models.specs import ModelSpec
-from fle.models.support import Support
+from fle.models.support import Support, anywhere, return_limits, support_of
 from fle.recipe import HANDICAPS, HELD_OUT, LEAST_ROWS, LEAST_SCALE, WEIGHT_DECAYS, Resolved
 
 # The chance at which what a rival says of a fit's residuals is taken for a fault of the fit [0029].

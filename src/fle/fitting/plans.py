@@ -26,11 +26,11 @@ from fle.fitting.replicates import NoRefitKept
 from fle.fitting.runs import begin_run
 from fle.models.objectives import GradientObjective
 from fle.models.specs import ModelSpec, as_plain
-from fle.notebook import Tabular, html_lines
 from fle.policies import ActionTable, TabulatedPolicy
 from fle.policies.kept_answers import Answers
 from fle.recipe import Resolved
 from fle.returns.intervals import Interval
+from fle.screen import Tabular, html_lines
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,10 +1,13 @@
-"""Where returns can lie: what rewards allow, values that many share, and lattices."""
+"""Where returns can lie: what rewards allow, values that many targets share, and lattices."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+
+from fle.models.law import placed
 
 # How many atoms a coordinate may have; fewer are filled up with infinity, which nothing is near.
 MOST_ATOMS = 64
@@ -14,6 +17,12 @@ BAND_WIDTHS, MOST_BLUR, TIE = 3.5, 0.05, 1e-4
 # Different values that may have a lattice; how fine one may be, as a share of the largest gap; and
 # what single precision leaves of decimal numbers, and of their sums.
 MOST_VALUES, FINEST, DECIMALS, SUMS = 1_000, 1e-4, 1e-7, 1e-6
+# Targets that must share a value, up to float32's digits, for it to be an atom.
+LEAST_TIES = 8
+DIGITS = 1e-6
+# Share of an atom's own targets that others may be in its band, and the most that a band may be,
+# in units of the return scale.
+OTHERS, WIDEST = 0.02, 0.25
 
 
 class Support(NamedTuple):
@@ -127,3 +136,82 @@ def common_spacing(
     spacing = float(counts @ gaps / (counts @ counts))
     exact = np.abs(gaps - counts * spacing).max() <= 8 * tolerance
     return (origin, spacing) if exact else (0.0, 0.0)
+
+
+def return_limits(
+    rewards: np.ndarray, terminations: np.ndarray, gamma: float, horizon: int | None
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Least and largest return over 1, 2, ..., `horizon` steps; without one, discounted.
+
+    Rewards stay within those logged. A row adds its reward to what may follow, unless it
+    terminated: low = min(r_end, r + gamma low), and high likewise.
+    """
+    ends = [_least(sign * rewards[terminations]) for sign in (1, -1)]
+    goes_on = [_least(sign * rewards[~terminations]) for sign in (1, -1)]
+    if horizon is None:
+        low, high = (np.fmin(end, go / (1 - gamma)) for end, go in zip(ends, goes_on, strict=True))
+        return [(low, -high)]
+    found, limits = [np.zeros(rewards.shape[1])] * 2, []
+    for step in range(horizon):
+        ahead = zip(ends, goes_on, found, strict=True)
+        # The last step of a horizon ends there, whichever row it is.
+        found = [np.fmin(end, go + (gamma * value if step else 0)) for end, go, value in ahead]
+        limits.append((found[0], -found[1]))
+    return limits
+
+
+def _least(rewards: np.ndarray) -> np.ndarray:
+    """NaN where there are none."""
+    return rewards.min(axis=0) if len(rewards) else np.full(rewards.shape[1], np.nan)
+
+
+def anywhere(dim: int) -> Support:
+    """No limits and no atoms."""
+    limits, atoms = np.full(dim, np.inf), np.full((dim, MOST_ATOMS), np.inf)
+    return Support(*map(placed, (-limits, limits, atoms, np.zeros_like(atoms))))
+
+
+def support_of(targets: np.ndarray, limits: Sequence[np.ndarray]) -> Support:
+    """The support of a fit to these targets (n, d), in the same units."""
+    found = [atoms_of(column) for column in targets.T]
+    atoms, bands = (np.stack(part) for part in zip(*found, strict=True))
+    return Support(*map(placed, (*limits, atoms, bands)))
+
+
+def atoms_of(targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Values that at least LEAST_TIES of the targets (n,) share, and the band around each.
+
+    The band ends where other targets begin, halfway to the next atom, or, where there are any
+    others, at a share of the scale.
+    """
+    atoms, bands = np.full(MOST_ATOMS, np.inf), np.zeros(MOST_ATOMS)
+    values, size = np.sort(targets), float(np.abs(targets).max())
+    scale = float(targets.std())
+    if scale <= 1e-5 * size:
+        # A sure return: as wide as its frame.
+        scale = 1e-2 * size if size > 0 else 1.0
+    apart = np.diff(values) > DIGITS * np.maximum(np.abs(values[1:]), 1e-3 * scale)
+    starts = np.concatenate([[0], np.flatnonzero(apart) + 1])
+    counts = np.diff(np.append(starts, values.size))
+    # The value in the middle of the ties; a run of close values that are not equal is no atom.
+    middles = values[starts + counts // 2]
+    widths = values[starts + counts - 1] - values[starts]
+    tied = (counts >= LEAST_TIES) & (widths <= 4 * DIGITS * np.maximum(np.abs(middles), scale))
+    chosen = np.flatnonzero(tied)
+    chosen = np.sort(chosen[np.argsort(-counts[chosen], kind="stable")[:MOST_ATOMS]])
+    if chosen.size == 0:
+        return atoms, bands
+    others = np.sort(
+        np.repeat(middles, np.where(np.isin(np.arange(counts.size), chosen), 0, counts))
+    )
+    found = middles[chosen]
+    gaps = np.diff(found) / 2
+    room = np.minimum(np.append(gaps, np.inf), np.insert(gaps, 0, np.inf))
+    if others.size or chosen.size == 1:
+        room = np.minimum(room, WIDEST * scale)
+    for place, (value, count) in enumerate(zip(found, counts[chosen], strict=True)):
+        distances = np.sort(np.abs(others - value))
+        allowed = int(OTHERS * count)
+        free = distances[allowed] / 2 if allowed < distances.size else np.inf
+        atoms[place], bands[place] = value, min(room[place], free)
+    return atoms, bands

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fle.errors import DataError, ModelError, SettingsError, nearest
-from fle.notebook import Tabular, html_table
 from fle.returns import risk
 from fle.returns.intervals import Estimate, Replicates, interval_of
 from fle.returns.measures import (
@@ -20,7 +19,7 @@ from fle.returns.measures import (
     usual_measures,
     warn_about_thin_tail,
 )
-from fle.screen import aligned
+from fle.screen import Tabular, aligned, html_table
 
 FloatArray = NDArray[np.float64]
 

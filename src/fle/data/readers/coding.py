@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from fle.data.faults import Faults
 from fle.data.passes import Array
 from fle.data.readers.columns import Columns, is_number, number_range, refuse_nulls
 from fle.data.readers.names import Names, Roles
 from fle.data.readers.ordering import ELAPSED, UNITS, arrangement, elapsed_time, flags
-from fle.errors import DataError, SettingsError
+from fle.errors import DataError, Faults, SettingsError
 
 MISSING = ("refuse", "indicator", "forward")
 # One feature each; more texts than that are no categories.

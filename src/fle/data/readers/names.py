@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
-from fle.data.faults import Faults
 from fle.data.readers.vectors import (
     BY_ROLE,
     Vector,
@@ -19,7 +18,7 @@ from fle.data.readers.vectors import (
     whole,
 )
 from fle.data.schema import WORDS
-from fle.errors import DataError
+from fle.errors import DataError, Faults
 
 Names: TypeAlias = str | Sequence[str]
 

@@ -5,17 +5,15 @@ classes of the two examples are, and how well data covers a policy. `docs/guaran
 """
 
 from fle.trust.bounds.complexity import (
-    lqr_log_brackets,
-    lqr_log_brackets_by_integral,
-    tabular_log_brackets,
-    tabular_log_brackets_by_integral,
-)
-from fle.trust.bounds.concentrability import (
     density_ratio,
     gaussian_coverage,
     gaussian_total_variation,
     gaussian_zeta,
+    lqr_log_brackets,
+    lqr_log_brackets_by_integral,
     relative_condition_number,
+    tabular_log_brackets,
+    tabular_log_brackets_by_integral,
 )
 from fle.trust.bounds.discounted import (
     balanced_stages,
