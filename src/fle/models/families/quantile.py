@@ -55,8 +55,8 @@ def _loss_and_gradient(
         place, weight = point
         error = place - points
         clipped = jnp.clip(error, -huber, huber)
-        pull = weight * jnp.where(error < 0, 1 - levels, levels) * clipped
-        return (losses + pull * (error - 0.5 * clipped), gradients - pull), None
+        gradient = weight * jnp.where(error < 0, 1 - levels, levels) * clipped
+        return (losses + gradient * (error - 0.5 * clipped), gradients - gradient), None
 
     start = (jnp.zeros_like(points), jnp.zeros_like(points))
     (losses, gradients), _ = jax.lax.scan(add, start, tuple(target), unroll=5)
