@@ -1,10 +1,11 @@
 """The way of a Parquet row to a number on the page: which modules run, in which order.
 
 Traces a real run, `fle.read`, `fle.evaluate` and `.report`, and prints every module of fle in the
-order in which a function of it first runs, with the changes of top folder on the way; and the same
-figures without second opinions. Code that runs while a module is imported does not count.
+order in which a function of it first runs, with the changes of top folder on the way. Code
+that runs while a module is imported does not count. `--plain` leaves second opinions out.
 """
 
+import argparse
 import sys
 import tempfile
 import threading
@@ -88,11 +89,12 @@ def changes(modules: list[str]) -> int:
 
 
 def main() -> None:
-    whole, plain = walk(second_opinions=True), walk(second_opinions=False)
-    print("\n".join(whole))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--plain", action="store_true", help="without second opinions")
+    modules = walk(second_opinions=not parser.parse_args().plain)
+    print("\n".join(modules))
     total = len(list(ROOT.rglob("*.py")))
-    print(f"\n{len(whole)} of {total} modules, {changes(whole)} changes of top folder")
-    print(f"without second opinions {len(plain)}, {changes(plain)} changes")
+    print(f"\n{len(modules)} of {total} modules, {changes(modules)} changes of top folder")
 
 
 if __name__ == "__main__":
