@@ -17,15 +17,14 @@ from fle.fitting import Silent
 from fle.fitting.comparison import (
     PAIRS,
     Comparison,
-    Difference,
     _paired_starts,
     _returns_from,
-    pairs_of,
 )
 from fle.fitting.encoding import Fitted, Frame
 from fle.models.support import anywhere
 from fle.policies import ActionTable
 from fle.returns import ReturnDistribution
+from fle.returns.dominance import Difference, pairs_of
 
 # Six standard errors of a share: a false alarm in 5e8 comparisons.
 SHARE = 6 * np.sqrt(0.25 / PAIRS)

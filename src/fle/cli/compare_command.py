@@ -43,8 +43,8 @@ OWN = (CONFIG, DATA, COMPARISON, COMPARISON_PAGE)
 
 if TYPE_CHECKING:
     from fle.fitting import Comparison, Evaluation, Plan
-    from fle.fitting.comparison import Difference
     from fle.fitting.contest import Refusal
+    from fle.returns.dominance import Difference
 
 
 def compare(options: argparse.Namespace, messages: Messages) -> Outcome:

@@ -4,7 +4,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations, pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -26,52 +25,25 @@ from fle.models.specs import ModelSpec
 from fle.policies import Policy
 from fle.recipe import Recipe
 from fle.returns import ReturnDistribution
-from fle.returns.dominance import Dominance, dominance, preference
+from fle.returns.dominance import (
+    MOST_IN_PAIRS,
+    Difference,
+    Dominance,
+    dominance,
+    pairs_of,
+    preference,
+)
 from fle.returns.intervals import Estimate, Interval, difference_of
 from fle.returns.measures import Measure, measure, usual_measures
 from fle.screen import Tabular, html_lines, html_table
 
 PAIRS = 4 * SAMPLE_BLOCK
-# Up to as many policies, each is held against every other.
-MOST_IN_PAIRS = 20
 HERE = Handling()
 CAUTION = "these are differences between fitted distributions; the error of the fits is not in them"
 WITH_INTERVALS = (
     "5% to 95% is how single episodes differ, the interval how far the mean difference may be off "
     "by chance, as both were fitted to the same resampled episodes; it does not see a wrong model"
 )
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Return of the first minus return of the second, in pairs with the same start.
-
-    low, high: its 5% and 95% quantiles. beats: share of the pairs that the first wins. ties: share
-    that neither wins.
-    """
-
-    first: str
-    second: str
-    mean: float
-    low: float
-    high: float
-    beats: float
-    ties: float
-
-    @classmethod
-    def of(cls, first: str, second: str, ours: np.ndarray, theirs: np.ndarray) -> "Difference":
-        """From paired returns (n,)."""
-        gaps = ours - theirs
-        low, high = np.quantile(gaps, [0.05, 0.95])
-        return cls(
-            first,
-            second,
-            float(gaps.mean()),
-            float(low),
-            float(high),
-            float(np.mean(gaps > 0)),
-            float(np.mean(gaps == 0)),
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -416,18 +388,6 @@ class _Fits(NamedTuple):
             # A stream for each policy: from the start on, two of a pair have nothing in common.
             random = Randomness(seed, Purpose.PAIRS, 1 + places[name])
             self.paired[name] = _returns_from(fitted, planned, which, random.generator)
-
-
-def pairs_of(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Which policies are held against each other: all, or of very many the first and neighbours.
-
-    names: in the order of their ranking, so that the first is the best.
-
-    Example: `pairs_of(["a", "b", "c"])` is `[("a", "b"), ("a", "c"), ("b", "c")]`.
-    """
-    if len(names) <= MOST_IN_PAIRS:
-        return list(combinations(names, 2))
-    return [*((names[0], other) for other in names[1:]), *pairwise(names[1:])]
 
 
 def ranking_weights(weights: npt.ArrayLike | None, data: Dataset) -> tuple[float, ...] | None:

@@ -1,4 +1,4 @@
-"""One return held against others: stochastic dominance, and which of many can be dropped.
+"""One return held against others: in pairs, by stochastic dominance, and which can be dropped.
 
 Dominance is judged from samples. Candidates are dropped after a cheap look, with a stated chance of
 an error. All are judged by one log, so that most of what chance did to one it did to the others:
@@ -7,6 +7,7 @@ differences are judged, and an error of a difference is that of what its two sid
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations, pairwise
 from typing import Literal
 
 import numpy as np
@@ -14,6 +15,8 @@ from numpy.typing import NDArray
 
 from fle.errors import SettingsError
 
+# Up to as many policies, each is held against every other.
+MOST_IN_PAIRS = 20
 # Two samples of one distribution cross by chance; below this many standard errors they are equal.
 # Somewhere on the line, 3 are passed by chance in one comparison of ten, 4 in one of a hundred.
 CROSSING_ERRORS = 4.0
@@ -27,6 +30,50 @@ FloatArray = NDArray[np.float64]
 ERROR = 0.05
 # Candidates whose differences from all others are worked out together.
 BLOCK = 256
+
+
+def pairs_of(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Which policies are held against each other: all, or of very many the first and neighbours.
+
+    names: in the order of their ranking, so that the first is the best.
+
+    Example: `pairs_of(["a", "b", "c"])` is `[("a", "b"), ("a", "c"), ("b", "c")]`.
+    """
+    if len(names) <= MOST_IN_PAIRS:
+        return list(combinations(names, 2))
+    return [*((names[0], other) for other in names[1:]), *pairwise(names[1:])]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Return of the first minus return of the second, in pairs with the same start.
+
+    low, high: its 5% and 95% quantiles. beats: share of the pairs that the first wins. ties: share
+    that neither wins.
+    """
+
+    first: str
+    second: str
+    mean: float
+    low: float
+    high: float
+    beats: float
+    ties: float
+
+    @classmethod
+    def of(cls, first: str, second: str, ours: np.ndarray, theirs: np.ndarray) -> "Difference":
+        """From paired returns (n,)."""
+        gaps = ours - theirs
+        low, high = np.quantile(gaps, [0.05, 0.95])
+        return cls(
+            first,
+            second,
+            float(gaps.mean()),
+            float(low),
+            float(high),
+            float(np.mean(gaps > 0)),
+            float(np.mean(gaps == 0)),
+        )
 
 
 @dataclass(frozen=True)
