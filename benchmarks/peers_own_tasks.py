@@ -16,10 +16,13 @@ import argparse
 import dataclasses
 import json
 import resource
+import time
 import warnings
 from pathlib import Path
 from typing import ClassVar
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from scipy.stats import wasserstein_distance
 
@@ -117,14 +120,19 @@ class Cart:
 
 def pairs(states, actions):
     """Which pair it is."""
-    return np.eye(2 * STATES)[np.asarray(states) * 2 + np.asarray(actions)]
+    return _library(states).eye(2 * STATES)[states * 2 + actions]
 
 
 def quadratic(x, a):
     """All products of two coordinates."""
-    z = np.hstack([x, a])
+    z = _library(x).hstack([x, a])
     i, j = np.triu_indices(z.shape[1])
     return z[:, i] * z[:, j]
+
+
+def _library(values):
+    """That of the values: what JAX can trace is not called back."""
+    return jnp if isinstance(values, jax.Array) else np
 
 
 WAYS = {
@@ -227,16 +235,20 @@ def main():
     )
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--ways", nargs="*", choices=tuple(WAYS), default=tuple(WAYS))
+    parser.add_argument("--minutes", type=float, default=1e9, help="begin nothing after so many")
     parser.add_argument("--tasks", nargs="*", choices=tuple(TASKS), default=tuple(TASKS))
     options = parser.parse_args()
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"runs": {}}
+    environment, until = describe(), time.monotonic() + 60 * options.minutes
     for seed in range(options.seeds):
         for name in options.tasks:
             for way in TASKS[name].ways:
                 key = f"{name}/{way}/{seed}"
-                if way in options.ways and key not in known["runs"]:
-                    known["runs"][key] = measured(TASKS[name], way, seed)
-                    known["environment"] = describe()
+                fresh = way in options.ways and key not in known["runs"]
+                if fresh and time.monotonic() < until:
+                    run = measured(TASKS[name], way, seed) | {"commit": environment["commit"]}
+                    known = known | {"environment": environment}
+                    known["runs"][key] = run
                     RESULTS.write_text(json.dumps(known) + "\n")
                     print(key, known["runs"][key]["w1"], flush=True)
     print("\n".join(summary(known["runs"])))
