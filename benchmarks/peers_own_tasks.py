@@ -69,6 +69,37 @@ class Cycle:
 
     policy = np.array([1.0, 0.0])
 
+    def fixed_points(self, seed):
+        """Error of the mean of an exact class whose targets follow the log, or look one step ahead.
+
+        That is what the log says, without a fit: the mean over states of each solution, in standard
+        deviations of the return.
+        """
+        data = self.data(seed)
+        states, actions = data.observations, data.actions
+        agrees = np.append(actions[1:] == 0, False) & ~data.truncations
+        _, _, means, std = self.truth()
+        found = {}
+        for name, follows in (("following", agrees), ("one step", np.zeros(self.rows, bool))):
+            earned, discounts = data.rewards.ravel().astype(float), np.full(self.rows, GAMMA)
+            ends = np.array(data.next_observations)
+            for row in np.flatnonzero(follows)[::-1]:
+                earned[row] += GAMMA * earned[row + 1]
+                discounts[row] *= discounts[row + 1]
+                ends[row] = ends[row + 1]
+            asked = actions == 0
+            counts = np.bincount(states[asked], minlength=STATES)
+            matrix = np.eye(STATES)
+            np.add.at(
+                matrix,
+                (states[asked], ends[asked]),
+                -discounts[asked] / counts[states[asked]],
+            )
+            total = np.bincount(states[asked], earned[asked], STATES)
+            values = np.linalg.solve(matrix, total / counts)
+            found[name] = float(np.mean(values - means) / std)
+        return found
+
     def truth(self):
         """Where to ask, and the mean and standard deviation there."""
         steps = np.arange(3_000)
@@ -208,11 +239,22 @@ def summary(runs):
                 f"{np.median(mean):.3f}, {mean.max():.2f}",
                 f"{np.median(std):.3f}",
                 f"{np.median(w1):.3f}, {w1.max():.2f}",
-                "" if way == "exact" else f"{np.median(apart):.3f}, {np.max(apart):.2f}",
+                f"{np.median(apart):.3f}, {np.max(apart):.2f}" if apart and way != "exact" else "",
                 f"{np.median(seconds):.0f}",
             ]
             table.append("| " + " | ".join(cells) + " |")
     return table
+
+
+def spread(errors):
+    """Of errors of the mean, one a log."""
+    return {
+        "logs": len(errors),
+        "mean": float(np.mean(errors)),
+        "standard_error": float(np.std(errors, ddof=1) / np.sqrt(len(errors))),
+        "std": float(np.std(errors, ddof=1)),
+        "median": float(np.median(np.abs(errors))),
+    }
 
 
 def _of(runs, name, way):
@@ -235,6 +277,7 @@ def main():
     )
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--ways", nargs="*", choices=tuple(WAYS), default=tuple(WAYS))
+    parser.add_argument("--fixed-points", type=int, help="logs of the chain, solved without a fit")
     parser.add_argument("--minutes", type=float, default=1e9, help="begin nothing after so many")
     parser.add_argument("--tasks", nargs="*", choices=tuple(TASKS), default=tuple(TASKS))
     options = parser.parse_args()
@@ -252,6 +295,13 @@ def main():
                     RESULTS.write_text(json.dumps(known) + "\n")
                     print(key, known["runs"][key]["w1"], flush=True)
     print("\n".join(summary(known["runs"])))
+    if options.fixed_points:
+        said = [TASKS["chain"].fixed_points(seed) for seed in range(options.fixed_points)]
+        known["fixed_points"] = {
+            name: spread([one[name] for one in said]) for name in ("one step", "following")
+        }
+        RESULTS.write_text(json.dumps(known) + "\n")
+        print(known["fixed_points"])
 
 
 if __name__ == "__main__":
