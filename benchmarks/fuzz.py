@@ -30,7 +30,10 @@ from fle.errors import FLEError
 from fle.paper.environment import describe
 
 HERE = Path(__file__).parent
-KINDS = ("parquet", "hdf5", "npz", "onnx", "toml", "run_directory", "prepared")
+KINDS = (
+    *("parquet", "hdf5", "npz", "onnx", "toml", "run_directory", "prepared"),
+    *("jobs", "minari", "answers", "policy_table", "csv"),
+)
 SECONDS = 20
 # Beside what the packages take.
 MEMORY = 4 * 2**30

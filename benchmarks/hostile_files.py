@@ -4,6 +4,7 @@ Every function writes one file, or one run directory, from a generator, and retu
 it. `fuzz.py` and the tests call them.
 """
 
+import hashlib
 import json
 import os
 import shutil
@@ -20,18 +21,29 @@ from onnx import TensorProto, helper, numpy_helper
 
 import fle
 from fle.cli.commands import COMMANDS
+from fle.cli.compare_command import run_folders
 from fle.cli.parser import read_config
+from fle.cli.policy_lists import listed_policies
+from fle.executors import JobsFile
 from fle.fitting.evaluation import Evaluation
+from fle.fitting.growth import Growth, inherited
+from fle.fitting.jobs import is_finished, jobs_of, require_same
 from fle.fitting.loop import blank_fit
 from fle.fitting.measurement import StageRecord
+from fle.fitting.plan_files import PlanWriter, read_plan
 from fle.manifests import write_manifest
 from fle.policies import load_policy, tabulate
+from fle.policies.answers import settle
+from fle.policies.function_policies import Probabilities
+from fle.policies.kept_answers import Answers
+from fle.recipe import Recipe
 
 Generator = np.random.Generator
 Case = Callable[[], Any]
 ROWS = 12
 ROLES = ("observation", "action", "reward", "terminated", "truncated", "episode", "step")
 ODD_NAMES = ("", " ", ".", "..", "a/b", "\u202e", "é" * 300, "observation", "observation.0", "\x00")
+ODD_KEYS = ('""', '"\\u001b[2J"', "x" * 300, '"compare.json"', '"new\\nline"')
 VALUES: tuple[Any, ...] = (
     *(None, True, 0, -1, 2**31, 10**12, 1e308, -1e-308, "", "text", "\u2028", "../x", "nan"),
     *([], [[]], [None], {}, {"a": {"b": [1]}}, [1, "2", [3]]),
@@ -348,7 +360,7 @@ def run_directory(generator: Generator, folder: Path, finished: Path) -> Case:
     plain = [name for name in listed if (run / name).is_file() and not (run / name).is_symlink()]
     if generator.random() < 0.8 and not (run / "manifest.json").is_dir():
         write_manifest(run, plain)
-        return lambda: fle.load(run)
+        return lambda: go_on_from(fle.load(run))
 
     def load() -> Any:
         kept = [name for name in listed if name != SAMPLES or lists_samples(run)]
@@ -359,6 +371,19 @@ def run_directory(generator: Generator, folder: Path, finished: Path) -> Case:
         return loaded
 
     return load
+
+
+def go_on_from(loaded: Evaluation) -> Any:
+    """What a run says, and what an evaluation would take from it."""
+    columns = {name: np.asarray(values) for name, values in usual().items()}
+    data = fle.Dataset(
+        observations=np.stack([columns["observation.0"], columns["observation.1"]], axis=1),
+        actions=columns["action"],
+        rewards=columns["reward"],
+        terminations=columns["terminated"],
+    )
+    Growth.since(loaded, data).in_words()
+    return loaded._repr_html_(), repr(loaded), inherited(loaded, None, None, "auto", Recipe())
 
 
 def lists_samples(run: Path) -> bool:
@@ -430,7 +455,8 @@ def make_prepared(folder: Path) -> None:
     """A prepared log."""
     source = folder / "log.parquet"
     pq.write_table(pa.table({name: np.asarray(values) for name, values in usual().items()}), source)
-    fle.prepare(source, folder / "prepared")
+    for kind in ("prepared", "answers"):
+        fle.prepare(source, folder / kind)
 
 
 def prepared(generator: Generator, folder: Path, finished: Path) -> Case:
@@ -449,5 +475,254 @@ def prepared(generator: Generator, folder: Path, finished: Path) -> Case:
     return lambda: fle.open(log)
 
 
-# What finished folders are changed of.
-FINISHED = {"run_directory": make_run, "prepared": make_prepared}
+# --- Jobs
+
+
+def make_jobs(folder: Path) -> None:
+    """Jobs of a plan with intervals: two fits to resampled episodes, one to all."""
+    columns = {name: np.asarray(values) for name, values in usual(10 * ROWS).items()}
+    data = fle.Dataset(
+        observations=np.stack([columns["observation.0"], columns["observation.1"]], axis=1),
+        actions=columns["action"],
+        rewards=columns["reward"],
+        terminations=columns["terminated"],
+    )
+    plan = fle.plan(
+        data,
+        [0.5, 0.5],
+        gamma=0.5,
+        stages=2,
+        model=fle.Gaussian(hidden=()),
+        interval=fle.Interval(0.9, 2),
+    )
+    jobs = folder / "jobs"
+    name = PlanWriter(jobs).write(plan)
+    JobsFile.write(jobs, jobs_of(plan, "policy", name)).path.rename(jobs / "jobs.json")
+
+
+def jobs(generator: Generator, folder: Path, finished: Path) -> Case:
+    """A job is looked up, its plan read and held against it; nothing is trained."""
+    here = folder / "jobs"
+    shutil.copytree(finished, here)
+    listed, plan = here / "jobs.json", next((here / "plans").iterdir())
+    arrays = sorted((here / "arrays").iterdir())
+    for _ in range(int(generator.integers(1, 4))):
+        path = pick(generator, (listed, plan, plan, pick(generator, arrays)))
+        if generator.random() < 0.8 and path.suffix == ".json" and path.is_file():
+            change_json(generator, path)
+        elif path.suffix == ".npy" and path.is_file() and generator.random() < 0.5:
+            path.write_bytes(npy(generator))
+        else:
+            change_file(generator, path)
+    if generator.random() < 0.8 and plan.is_file() and not plan.is_symlink():
+        _forge(listed, plan)
+    number = int(generator.integers(-1, 5))
+
+    def read() -> Any:
+        found = JobsFile.read(listed)
+        job = found.job(number)
+        require_same(read_plan(here, job.plan), job)
+        return is_finished(job, here)
+
+    return read
+
+
+def _forge(listed: Path, plan: Path) -> None:
+    """Make the plan that was changed be the one that is named."""
+    name = hashlib.sha256(plan.read_bytes()).hexdigest()
+    if not listed.is_file() or listed.is_symlink():
+        return
+    listed.write_text(listed.read_text().replace(plan.stem, name))
+    plan.rename(plan.with_name(f"{name}.json"))
+
+
+# --- Minari
+
+
+def make_minari(folder: Path) -> None:
+    """Three episodes in the storage that Minari writes."""
+    data = folder / "minari" / "data"
+    data.mkdir(parents=True)
+    space = {"type": "Discrete", "n": 2, "start": 0}
+    seen = {"type": "Box", "shape": [2], "dtype": "float64", "low": [0, 0], "high": [1, 1]}
+    metadata = {
+        "total_episodes": 3,
+        "total_steps": 12,
+        "action_space": json.dumps(space),
+        "observation_space": json.dumps(seen),
+        "data_format": "hdf5",
+    }
+    (data / "metadata.json").write_text(json.dumps(metadata))
+    with h5py.File(data / "main_data.hdf5", "w") as file:
+        for number in range(3):
+            group = file.create_group(f"episode_{number}")
+            group["observations"] = np.linspace(0, 1, 10).reshape(5, 2)
+            group["actions"] = np.arange(4) % 2
+            group["rewards"] = np.linspace(0, 1, 4)
+            group["terminations"] = np.arange(4) == 3
+            group["truncations"] = np.zeros(4, bool)
+
+
+def minari(generator: Generator, folder: Path, finished: Path) -> Case:
+    here = folder / "set"
+    shutil.copytree(finished, here)
+    metadata, main = here / "data" / "metadata.json", here / "data" / "main_data.hdf5"
+    for _ in range(int(generator.integers(1, 3))):
+        choice = generator.random()
+        if choice < 0.4 and metadata.is_file():
+            change_json(generator, metadata)
+        elif choice < 0.7 and metadata.is_file():
+            _change_space(generator, metadata)
+        elif choice < 0.9 and main.is_file():
+            _change_episodes(generator, main)
+        else:
+            change_file(generator, pick(generator, (metadata, main)))
+    return lambda: fle.read(here)
+
+
+def _change_space(generator: Generator, path: Path) -> None:
+    """JSON inside of JSON."""
+    try:
+        plain = json.loads(path.read_text())
+    except ValueError:
+        return
+    if not isinstance(plain, dict):
+        return
+    space = {"type": "Discrete", "n": pick(generator, VALUES), "start": pick(generator, VALUES)}
+    image = {"dtype": "uint8", "shape": [pick(generator, VALUES), 40, 3]}
+    nested = {"type": "Dict", "subspaces": pick(generator, ([image], {"a": image}, *VALUES))}
+    text = pick(generator, (json.dumps(space), json.dumps(nested), "[" * 5000, "{", "7"))
+    plain[pick(generator, ("action_space", "observation_space"))] = text
+    if generator.random() < 0.3:
+        plain["jpeg_encoding"] = True
+    path.write_text(json.dumps(plain))
+
+
+def _change_episodes(generator: Generator, path: Path) -> None:
+    try:
+        file = h5py.File(path, "a")
+    except OSError:
+        # Cut before.
+        return
+    with file:
+        groups = [file, *(item for item in file.values() if isinstance(item, h5py.Group))]
+        for _ in range(int(generator.integers(1, 4))):
+            parent, name = pick(generator, groups), hdf5_name(generator)
+            try:
+                if name in parent:
+                    del parent[name]
+                hdf5_entry(generator, parent, name, groups)
+            except (ValueError, OSError, TypeError, RuntimeError):
+                continue
+
+
+# --- Answers that are kept beside a prepared log
+
+
+def answers(generator: Generator, folder: Path, finished: Path) -> Case:
+    """Whatever is kept there, the answer is the policy's own."""
+    log = folder / "log"
+    shutil.copytree(finished, log)
+    data = fle.open(log)
+    policy = settle(Probabilities(_half), data)
+    kept = Answers.of(data, "policy", 1, 0)
+    expected = kept.at(policy, data, [(0, len(data))])
+    path = next((log / "answers").glob("*/*.npz"))
+    choice = int(generator.integers(5))
+    if choice == 0:
+        change_file(generator, path)
+    elif choice == 1:
+        path.unlink()
+        compressed = zipfile.ZIP_DEFLATED if generator.random() < 0.5 else zipfile.ZIP_STORED
+        with zipfile.ZipFile(path, "w", compressed) as archive:
+            for name in ("probabilities", "actions", "mean", "std"):
+                if generator.random() < 0.8:
+                    archive.writestr(f"{name}.npy", npy(generator))
+    elif choice == 2:
+        rows = int(pick(generator, (len(data), 1, 0, 10**4)))
+        shapes = ((rows, 2), (rows,), (rows, 2, 2), (rows, 0), (1, 2))
+        table = {
+            "probabilities": np.full(pick(generator, shapes), pick(generator, (0.4, np.nan, 2.0))),
+            "actions": np.zeros(pick(generator, shapes), pick(generator, ("i8", "f8", "U3"))),
+        }
+        if generator.random() < 0.3:
+            table |= {"mean": np.zeros(pick(generator, shapes)), "std": np.zeros((rows, 1))}
+        np.savez(path, **table)
+    elif choice == 3:
+        shutil.rmtree(path.parent)
+        path.parent.symlink_to(pick(generator, ("/tmp", "/nowhere", ".")))
+    else:
+        shutil.rmtree(log / "answers")
+        (log / "answers").symlink_to(pick(generator, ("/tmp", "/nowhere", "answers")))
+
+    def ask() -> Any:
+        found = Answers.of(data, "policy", 1, 0).at(policy, data, [(0, len(data))])
+        if not np.array_equal(found.probabilities, expected.probabilities):
+            raise AssertionError("answers that are not the policy's were believed")
+        return found
+
+    return ask
+
+
+def _half(observations: np.ndarray) -> np.ndarray:
+    first = 1 / (1 + np.exp(-observations[:, 0]))
+    return np.stack([first, 1 - first], axis=1)
+
+
+# --- Tables of policies
+
+
+def policy_table(generator: Generator, folder: Path) -> Case:
+    names = ("a", "b", "c", '".."', '"/etc/x"', '"a/../../b"', '"."', '".x"', *ODD_KEYS)
+    values = ('"old.onnx"', '"../x.onnx"', '"evil:f"', '"columns:p"', '"/etc/passwd"')
+    chosen = generator.choice(names, int(generator.integers(0, 5)), replace=False)
+    values = (*values, *values, toml_value(generator))
+    table = [f"{name} = {pick(generator, values)}" for name in chosen]
+    head = pick(generator, ("[policies]", "[policies]", "[policies]", "[[policies]]", "", "[a.b]"))
+    tail = pick(generator, ("", "", "", "x = " + "[" * 3000))
+    path = folder / "policies.toml"
+    path.write_text("\n".join([head, *table, tail]))
+    if generator.random() < 0.05:
+        change_file(generator, path)
+
+    def read() -> Any:
+        found = listed_policies([str(path)], ["log.csv"])
+        for where in run_folders(folder, list(found)).values():
+            if where.parent != folder or where.name in ("", ".", ".."):
+                raise AssertionError(f"a run would be written to {where}")
+        return found
+
+    return read
+
+
+# --- CSV
+
+
+def csv(generator: Generator, folder: Path) -> Case:
+    """Text that looks like a table."""
+    columns = {name: [str(v) for v in np.asarray(values)] for name, values in usual().items()}
+    odd = ("", "nan", "1e999", "-", '"', '"a,b"', "\x00", "é", "31.12.2024", "1,5", "=1+1", "0x1")
+    for _ in range(int(generator.integers(0, 3))):
+        name = pick(generator, list(columns))
+        columns[name][int(generator.integers(ROWS))] = pick(generator, odd)
+    mark = pick(generator, (",", ",", ",", ";", "\t", "|"))
+    lines = [mark.join(columns), *(mark.join(row) for row in zip(*columns.values(), strict=True))]
+    for _ in range(int(generator.integers(0, 3))):
+        place = int(generator.integers(len(lines)))
+        lines[place] = pick(
+            generator, (lines[place] + mark, "", lines[0], '"', lines[place] * 50, mark * 3000)
+        )
+    text = pick(generator, ("\n", "\n", "\r\n", "\r")).join(lines)
+    path = folder / "log.csv"
+    path.write_bytes(text.encode(pick(generator, ("utf-8", "utf-8", "utf-8-sig", "utf-16"))))
+    return lambda: fle.read(path)
+
+
+# By kind, what makes the finished folder of that name that is changed.
+FINISHED: dict[str, Callable[[Path], None]] = {
+    "run_directory": make_run,
+    "prepared": make_prepared,
+    "jobs": make_jobs,
+    "minari": make_minari,
+    "answers": lambda folder: None,
+}

@@ -1,12 +1,14 @@
 """A file is either whole or not there, however its writer ends."""
 
 import os
+import shutil
 
 import pytest
 
+import fle
 from fle import files
 from fle.errors import FLEError
-from fle.files import write_atomically, written_whole
+from fle.files import _copy, without_secrets, write_atomically, written_whole
 
 
 def test_what_is_written_in_pieces_arrives_whole(tmp_path):
@@ -80,3 +82,42 @@ def test_only_our_own_leftovers_are_removed(tmp_path):
         (tmp_path / name).write_text("")
     files.remove_leftovers(tmp_path, r"(run|result)\.json")
     assert {path.name for path in tmp_path.iterdir()} == set(others)
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("s3://key:secret@bucket/run", "s3://bucket/run"),
+        ("s3://bucket/run?access_key=a&secret_key=b", "s3://bucket/run"),
+        ("s3://bucket/a@b/*.parquet?x=y@z", "s3://bucket/a@b/*.parquet"),
+        ("logs/part-?.parquet", "logs/part-?.parquet"),
+        ("C:/logs/a@b.csv", "C:/logs/a@b.csv"),
+    ],
+)
+def test_addresses_are_shown_without_their_keys(address, shown):
+    assert without_secrets(address) == shown
+
+
+def test_errors_do_not_say_keys():
+    for read in (fle.load, fle.read):
+        with pytest.raises(FLEError, match="cannot be read") as error:
+            read("nowhere://key:secret@bucket/run?secret_key=secret")
+        assert "secret" not in str(error.value)
+
+
+def test_of_another_file_system_only_what_a_run_holds_is_copied(tmp_path, monkeypatch):
+    fs = pytest.importorskip("pyarrow.fs")
+    there, here = tmp_path / "there", tmp_path / "here"
+    for name in ("manifest.json", "checkpoints/stage-1.safetensors", ".bashrc", "a/b/c", "o d d"):
+        (there / name).parent.mkdir(parents=True, exist_ok=True)
+        (there / name).write_bytes(b"12345")
+    here.mkdir()
+    everything = fs.FileSelector(str(there), recursive=True)
+    _copy(fs.LocalFileSystem(), str(there), everything, here)
+    found = sorted(path.relative_to(here).as_posix() for path in here.rglob("*") if path.is_file())
+    assert found == ["checkpoints/stage-1.safetensors", "manifest.json"]
+    assert (here / "manifest.json").read_bytes() == b"12345"
+    usage = shutil.disk_usage(here)._replace(free=9)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(OSError, match="10 bytes, and 9 are free"):
+        _copy(fs.LocalFileSystem(), str(there), everything, here)

@@ -4,8 +4,10 @@ import errno
 import json
 import os
 import re
+import shutil
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,11 +23,18 @@ else:
 LOCK_NAME = ".lock"
 # What a temporary file is called: that of a file we write, and the process that writes it.
 TEMPORARY = re.compile(r"\.(?P<name>.+)\.\d+\.tmp")
+# Files of a run directory itself, or of one inside it; nothing hidden, nothing outside, and no name
+# that a file system would refuse.
+OWN_NAME = re.compile(r"([\w-][\w.-]{0,99}/)?[\w-][\w.-]{0,99}", re.ASCII)
+# Bytes that are copied at a time.
+PART = 2**20
 # Windows forbids reading locked bytes, so those it locks lie far behind the process number.
 LOCKED_BYTE = 1 << 20
 # No JSON file of ours comes near.
 MOST_JSON = 64 * 2**20
 DEEPEST_JSON = 20
+# Nor any settings, or table of policies.
+MOST_TOML = 2**20
 
 
 class BusyError(FLEError):
@@ -58,23 +67,69 @@ def written_whole(path: Path, size: int) -> Iterator[IO[bytes]]:
 def fetched(url: str) -> Iterator[Path]:
     """A copy of a folder of another file system, as pyarrow knows them, gone afterwards.
 
+    Only what a run directory of ours holds is copied, and no more than there is room for; what is
+    on this machine already stays where it is.
+
     Example: `with fetched("s3://bucket/run") as folder: ...`
     """
+    shown = without_secrets(url)
     try:
         from pyarrow import ArrowException, fs
     except ImportError as error:
-        raise FLEError(f"{url}: other file systems need pyarrow: {install('files')}") from error
+        raise FLEError(f"{shown}: other file systems need pyarrow: {install('files')}") from error
     with tempfile.TemporaryDirectory(prefix="fle-") as folder:
         try:
             system, path = fs.FileSystem.from_uri(url)
-            fs.copy_files(path, folder, source_filesystem=system)
+            local = system.type_name == "local"
+            if not local:
+                _copy(system, path, fs.FileSelector(path, recursive=True), Path(folder))
+            elif not Path(path).is_dir():
+                raise FileNotFoundError(f"{path} is no folder")
         except (ArrowException, OSError, ValueError) as error:
-            reason = " ".join(str(error).split())[:200]
             raise FLEError(
-                f"{url}: cannot be read ({reason}); check the address, which"
+                f"{shown}: cannot be read ({said_of(url, error)}); check the address, which"
                 " must be of a system that Arrow knows, such as s3://, gs:// or file://"
             ) from error
-        yield Path(folder)
+        yield Path(path) if local else Path(folder)
+
+
+def _copy(system: Any, path: str, everything: Any, folder: Path) -> None:
+    """The files whose names are those of a run directory, if there is room for them."""
+    start = f"{path.rstrip('/')}/"
+    files = {
+        info.path.removeprefix(start): info
+        for info in system.get_file_info(everything)
+        if info.is_file and info.path.startswith(start)
+    }
+    files = {name: info for name, info in files.items() if OWN_NAME.fullmatch(name)}
+    size, room = sum(info.size or 0 for info in files.values()), shutil.disk_usage(folder).free
+    if size > room:
+        raise OSError(f"{size:,} bytes, and {room:,} are free in {folder.parent}")
+    for name, info in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        with system.open_input_stream(info.path) as source, (folder / name).open("wb") as target:
+            # No more than was said, whatever comes.
+            left = info.size or 0
+            while left and (part := source.read(min(left, PART))):
+                target.write(part)
+                left -= len(part)
+
+
+def without_secrets(address: str) -> str:
+    """An address as others may see it: keys stand before an @, or behind a question mark."""
+    scheme, mark, rest = address.partition("://")
+    if not mark:
+        return address
+    host, slash, path = rest.partition("?")[0].partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
+
+
+def said_of(address: str, error: Exception) -> str:
+    """What another library says of an address, without its keys."""
+    host, _, query = address.partition("?")
+    keys = [query, *host.partition("://")[2].rpartition("@")[0].split(":")]
+    text = " ".join(str(error).split()).replace(address, without_secrets(address))
+    return type(error).__name__ if any(key and key in text for key in keys) else text[:200]
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -86,6 +141,22 @@ def write_atomically(path: Path, content: bytes) -> None:
 def plain_json(value: Any) -> str:
     """JSON that is the same for equal values, to the last byte."""
     return json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def require_ours(path: Path, beginning: bytes) -> None:
+    """Refuse to write over a file that does not begin as ours do.
+
+    Where a file goes may stand in a configuration file, which may be a stranger's.
+    """
+    if not path.exists():
+        return
+    require_plain_file(path)
+    with path.open("rb") as file:
+        if file.read(len(beginning)).lower() != beginning:
+            raise FLEError(
+                f"{path} is there already, and was not written by fle; name a new file, or delete "
+                "it."
+            )
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
@@ -134,6 +205,21 @@ def parsed_json(text: str) -> Any:
     return value
 
 
+def toml_content(path: Path) -> dict[str, Any]:
+    """What a TOML file says, or an FLEError that names it."""
+    try:
+        size = path.stat().st_size
+        require_plain_file(path)
+        if size > MOST_TOML:
+            raise FLEError(f"{path} has {size:,} bytes; expected at most {MOST_TOML:,}.")
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    # Besides what is no TOML: numbers of thousands of digits, and brackets inside brackets.
+    except (ValueError, RecursionError) as error:
+        raise FLEError(f"{path}: not a TOML file: {error}") from error
+    except OSError as error:
+        raise FLEError(f"{path}: {error.strerror}; check the path") from error
+
+
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Of two values of one name, readers disagree which counts."""
     value = dict(pairs)
@@ -147,6 +233,15 @@ def require_plain_file(path: Path) -> None:
     if not path.is_file():
         what = "is not a plain file" if path.exists() else "is not there"
         raise FLEError(f"{path} cannot be read: it {what}.")
+
+
+def require_own_directory(path: Path) -> None:
+    """Refuse a directory of our own that is a link: what is written there would be elsewhere."""
+    if path.is_symlink():
+        raise FLEError(
+            f"{path} is a symbolic link; expected a directory of our own. Somebody else put it "
+            "there: remove it, or give another `out`."
+        )
 
 
 def make_directory(path: Path) -> None:

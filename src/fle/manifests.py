@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 import hmac
 import os
-import re
 import types
 import typing
 from collections.abc import Collection, Iterable, Mapping
@@ -14,6 +13,7 @@ from typing import Any, BinaryIO
 from fle.errors import FLEError
 from fle.files import (
     MOST_JSON,
+    OWN_NAME,
     not_through_links,
     plain_json,
     read_json,
@@ -24,9 +24,6 @@ from fle.files import (
 # The hash of every other file of a directory; written last.
 MANIFEST = "manifest.json"
 MANIFEST_FORMAT = 1
-# Files of the directory itself, or of one inside it; nothing hidden, nothing outside, and no name
-# that a file system would refuse.
-LISTED = re.compile(r"([\w-][\w.-]{0,99}/)?[\w-][\w.-]{0,99}", re.ASCII)
 # As many bytes cannot be guessed.
 LEAST_KEY = 16
 # By annotation, what may stand in a file: a whole number is a number too.
@@ -145,7 +142,7 @@ def check_manifest(
     if key is not None:
         _check_signature(path, {"format": MANIFEST_FORMAT, "files": files}, signature, key)
     for name, stated in files.items():
-        if LISTED.fullmatch(name) is None:
+        if OWN_NAME.fullmatch(name) is None:
             raise ManifestError(f"{path} names {name[:60]!r}, which is no file of a run.")
         if name not in rewritten:
             _check_file(directory / name, stated)

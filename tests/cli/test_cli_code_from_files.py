@@ -6,7 +6,7 @@ import sys
 import pytest
 from cli_runs import QUICK, log, run, write
 
-from fle.cli.commands import CHECK, COMMANDS, COMPARE, CONFIG, GATE
+from fle.cli.commands import CHECK, COMMANDS, COMPARE, CONFIG, GATE, REPORT
 from fle.cli.front import UsageError
 from fle.cli.parser import as_toml, as_words, parse, read_config, resolve
 
@@ -67,10 +67,50 @@ def test_no_command_reads_it_from_a_file(tmp_path, command, key, value):
 def test_what_enables_code_is_marked():
     """A new option that lets code run has to be marked too; this finds it by its help."""
     for command in COMMANDS:
-        marked = {option.name for option in command.options if option.enables_code}
-        assert marked == ({"allow_code"} if command in ASKING else set())
         for option in command.options:
-            assert ("run Python" in option.help) == option.enables_code
+            if "run Python" in option.help:
+                assert option.typed == "whether code may run"
+        marked = {option.name for option in command.options if option.typed}
+        assert (command in ASKING) == ("allow_code" in marked)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("cluster", "ray://elsewhere:10001"), ("slurm", ".bashrc")]
+)
+def test_a_file_sends_nothing_elsewhere(capsys, trap, key, value):
+    """A cluster is sent the log and its answers are unpickled; a script is written over a file.
+
+    Neither a configuration nor the settings of the run that one goes on from may say it.
+    """
+    other = trap.with_name(".bashrc")
+    other.write_text("mine")
+    trap.with_name("run.toml").write_text(
+        f'data = "log.parquet"\npolicy = "behaviour"\nhorizon = 4\nout = "out"\n{key} = "{value}"\n'
+    )
+    answer = run(capsys, "evaluate", "--config", "run.toml")
+    assert (answer.code, other.read_text()) == (2, "mine")
+    assert f"type --{key} on the command line" in answer.err
+    (trap.with_name("earlier")).mkdir()
+    trap.with_name("run.toml").rename(trap.with_name("earlier") / "run.toml")
+    answer = run(capsys, "evaluate", "--from", "earlier", "--out", "again")
+    assert (answer.code, other.read_text()) == (2, "mine")
+    assert f"type --{key} on the command line" in answer.err
+
+
+@pytest.mark.parametrize("command", [GATE, REPORT], ids=command_name)
+def test_a_file_that_is_not_ours_is_not_written_over(capsys, trap, command):
+    """Where a page or a JUnit file goes may stand in a stranger's file."""
+    other = trap.with_name("mine.txt")
+    other.write_text("mine")
+    settings = {
+        GATE: 'data = "log.parquet"\npolicy = "behaviour"\nhorizon = 4\nrequire = ["mean >= 0"]\n'
+        'junit = "mine.txt"\n',
+        REPORT: 'run = "run"\nout = "mine.txt"\n',
+    }[command]
+    trap.with_name("run.toml").write_text(settings)
+    answer = run(capsys, command.name, "--config", "run.toml")
+    assert (answer.code, other.read_text()) == (2, "mine")
+    assert "was not written by fle" in answer.err
 
 
 def test_a_typed_word_runs_it_and_the_file_left_behind_does_not(capsys, trap):

@@ -1,11 +1,13 @@
 """Two hundred policies on a command line: folders, patterns, tables and columns of the log."""
 
 import json
+import os
 
 import numpy as np
 import pytest
 from cli_runs import QUICK, ROWS, log, run, write
 
+from fle.cli.compare_command import run_folders
 from fle.cli.front import UsageError
 from fle.cli.policy_lists import listed_policies
 
@@ -65,6 +67,43 @@ def test_lists_that_name_nothing_or_too_much(folder):
     ):
         with pytest.raises(UsageError, match=message):
             listed_policies(given, ["log.csv"])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('[policies]\n"" = "a.onnx"', "expected names of one line"),
+        ('[policies]\n"\\u001b[2J" = "a.onnx"', "expected names of one line"),
+        (f'[policies]\n{"x" * 300} = "a.onnx"', "expected names of one line"),
+        ("[policies]\nx = " + "[" * 3000, "not a TOML file"),
+        ("[policies]\nx = " + "9" * 5000, "not a TOML file"),
+        ("#" * 2_000_000, "expected at most"),
+    ],
+)
+def test_tables_of_strangers(tmp_path, content, message):
+    path = tmp_path / "policies.toml"
+    path.write_text(content)
+    with pytest.raises(UsageError, match=message):
+        listed_policies([str(path)], ["log.csv"])
+
+
+def test_a_pipe_is_no_table(tmp_path):
+    os.mkfifo(tmp_path / "policies.toml")
+    with pytest.raises(UsageError, match="not a plain file"):
+        listed_policies([str(tmp_path / "policies.toml")], ["log.csv"])
+
+
+def test_every_run_of_a_comparison_has_a_folder_of_its_own_inside(tmp_path):
+    """Whatever the policies are called."""
+    names = ["..", ".", "", "/etc/x", "a/../../b", "x" * 300, ".lock", "compare.json", "b", "../b"]
+    folders = run_folders(tmp_path, names)
+    assert list(folders) == names
+    assert len(set(folders.values())) == len(names)
+    for folder in folders.values():
+        assert folder.parent == tmp_path
+        assert not folder.name.startswith(".")
+        assert folder.name != "compare.json"
+        folder.mkdir()
 
 
 def candidates(number):

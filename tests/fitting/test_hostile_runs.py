@@ -54,6 +54,16 @@ def test_a_wrong_value_anywhere(finished, tmp_path, name, wrong):
     assert time.monotonic() - began < 60
 
 
+@pytest.mark.parametrize("wrong", [7, None, {}, {"steps": 7}, {"run": "x", "steps": "y"}])
+def test_what_a_run_went_on_from(finished, tmp_path, wrong):
+    run = copied(finished, tmp_path / "run")
+    facts = json.loads((run / "run.json").read_text())
+    facts["settings"]["from"] = wrong
+    (run / "run.json").write_text(json.dumps(facts))
+    with pytest.raises(FLEError, match=r"run\.json: from is damaged"):
+        load(sealed(run))
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

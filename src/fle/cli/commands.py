@@ -142,7 +142,7 @@ POLICY_SETTINGS = (
         "allow_code",
         "let module:function import and run Python code; not for --config",
         "switch",
-        enables_code=True,
+        typed="whether code may run",
     ),
     Option(
         "action_draws",
@@ -239,6 +239,8 @@ JOBS = (
         "cluster",
         "carry out the fits on a Ray cluster: auto, host:port or ray://host:port; needs --out",
         metavar="ADDRESS",
+        # It is sent the log, and its answers are unpickled.
+        typed="which machines are asked",
     ),
     Option("job_cpus", "cores that a fit asks of the cluster", "value", share, "N", default=1.0),
     Option("job_gpus", "devices that a fit asks of the cluster", "value", share, "N", default=0.0),
@@ -246,6 +248,7 @@ JOBS = (
         "slurm",
         "write the fits as an array of SLURM to this script, and end; needs --out",
         metavar="FILE",
+        typed="where a script is written",
     ),
 )
 MEMORY = Option(

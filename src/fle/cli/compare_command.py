@@ -11,10 +11,12 @@ from fle.cli.commands import COMPARE
 from fle.cli.evaluate_command import results
 from fle.cli.inputs import asked_executor, planner, read_data_to_fit
 from fle.cli.messages import DONE, NO_ESTIMATE, Messages, Outcome, in_options, json_text
-from fle.cli.policy_lists import NamedPolicies, listed_policies
+from fle.cli.parser import CONFIG
+from fle.cli.policy_lists import LONGEST_NAME, NamedPolicies, listed_policies
 from fle.cli.run_files import (
     COMPARISON,
     COMPARISON_PAGE,
+    DATA,
     Context,
     draw_comparison,
     settings_kept,
@@ -29,6 +31,9 @@ from fle.returns import dominance
 from fle.returns.measures import usual_measures
 from fle.returns.risk import percentage
 from fle.screen import aligned, labelled, one_line
+
+# What a comparison writes beside its runs.
+OWN = (CONFIG, DATA, COMPARISON, COMPARISON_PAGE)
 
 if TYPE_CHECKING:
     from fle.fitting import Comparison, Evaluation, Plan
@@ -81,7 +86,9 @@ def run_folders(out: Path, names: list[str]) -> dict[str, Path]:
     next_number: dict[str, int] = {}
     taken: set[str] = set()
     for name in names:
-        stem = unique = re.sub(r"[^\w.-]+", "_", Path(name).name)
+        # Never hidden, never the folder itself or the one above, and a name that fits.
+        stem = re.sub(r"[^\w.-]+", "_", Path(name).name)[:LONGEST_NAME].lstrip(".")
+        stem = unique = stem if stem not in ("", *OWN) else f"{stem or 'policy'}_"
         number = next_number.get(stem, 2)
         while unique in taken:
             unique, number = f"{stem}-{number}", number + 1

@@ -13,6 +13,7 @@ from fle.data.readers.coding import Wishes
 from fle.data.readers.inspection import Inspection, inspect
 from fle.errors import PolicyError, SettingsError, nearest
 from fle.executors import Executor, Processes, Ray, Slurm
+from fle.files import without_secrets
 from fle.manifests import misfit
 from fle.policies import Policy, RowProbabilities, load_policy
 from fle.policies.loading import TIMEOUT_SECONDS
@@ -33,7 +34,7 @@ UNNAMED = "probability"
 
 def read_data(options: argparse.Namespace, policies: Sequence[str]) -> Dataset:
     """The logged data, with the probability columns that the policies need."""
-    with doing(f"reading {one_line(', '.join(options.data))}"):
+    with doing(f"reading {one_line(', '.join(map(without_secrets, options.data)))}"):
         return read(_source(options), **_mapped(options, policies), **_wishes(options))
 
 
@@ -56,7 +57,7 @@ def prepare_data(options: argparse.Namespace) -> Dataset:
     wishes = ("number_of_actions", "action_labels", "elapsed")
     mapped = _mapped(argparse.Namespace(**{**vars(options), "data": source}), [])
     given = {name: getattr(options, name) or None for name in wishes}
-    with doing(f"preparing {one_line(', '.join(source))}"):
+    with doing(f"preparing {one_line(', '.join(map(without_secrets, source)))}"):
         return prepare(source[0] if len(source) == 1 else source, out, **mapped, **given)
 
 

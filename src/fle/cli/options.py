@@ -25,7 +25,8 @@ class Option:
     form: "value" is given once, "list" as often as one likes, "files" are the arguments without a
         flag, "switch" takes no value, "table" takes NAME=VALUE as often as one likes.
     kind: from text to a value, or an ArgumentTypeError.
-    enables_code: code of the user's may run because of it, so a file cannot say it.
+    typed: what reaches beyond the run because of it, so that no file can say it: a stranger's file
+        could. Empty for all others.
     """
 
     name: str
@@ -36,7 +37,7 @@ class Option:
     default: Any = None
     choices: tuple[str, ...] = ()
     required: bool = False
-    enables_code: bool = False
+    typed: str = ""
 
     @property
     def flag(self) -> str:
@@ -68,10 +69,10 @@ class Option:
     def from_toml(self, value: Any, source: str) -> Any:
         """The value that a configuration file gives, or a UsageError that names the key."""
         place = f"{source}: {self.name}"
-        if self.enables_code:
+        if self.typed:
             raise UsageError(
-                f"{place}: got {value!r}, but whether code may run is not for a file to say; remove"
-                f" the line, and type {self.flag} on the command line if you trust the code"
+                f"{place}: got {value!r}, but {self.typed} is not for a file to say; remove the"
+                f" line, and type {self.flag} on the command line if you trust it"
             )
         if self.form == "table":
             if not isinstance(value, dict):

@@ -5,7 +5,6 @@ import importlib
 import json
 import math
 import re
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,8 @@ from fle.cli.front import (
     top_parser,
 )
 from fle.cli.options import Option
-from fle.errors import nearest
+from fle.errors import FLEError, nearest
+from fle.files import toml_content, without_secrets
 
 CONFIG = "run.toml"
 # Said on the command line only.
@@ -127,10 +127,9 @@ def resolve(command: Command, given: argparse.Namespace) -> argparse.Namespace:
 def read_config(path: Path, command: Command) -> dict[str, Any]:
     """The options in a file; dashes may stand for underscores."""
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    # Besides what is no TOML: numbers of thousands of digits, and brackets inside brackets.
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: not a TOML file: {error}") from error
+        content = toml_content(path)
+    except FLEError as error:
+        raise UsageError(str(error)) from error
     known = {option.name: option for option in command.options if option.name not in UNWRITTEN}
     values = {}
     for key, value in content.items():
@@ -143,7 +142,7 @@ def read_config(path: Path, command: Command) -> dict[str, Any]:
 
 
 def as_toml(command: Command, options: argparse.Namespace, name: str = CONFIG) -> str:
-    """The resolved options, in the order of the help, tables last; not those that enable code.
+    """The resolved options, in the order of the help, tables last; not those that are typed only.
 
     name: of the file that they will be in.
     """
@@ -154,13 +153,14 @@ def as_toml(command: Command, options: argparse.Namespace, name: str = CONFIG) -
         value = getattr(options, option.name)
         if option.name in UNWRITTEN or _is_absent(value):
             continue
-        if option.enables_code:
+        if option.typed:
             typed += _words(option, value)
             continue
         if option.form == "table":
             tables += ["", f"[{option.name}]", *_entries(value)]
         else:
-            lines += _entries({option.name: value})
+            shown = _words(option, value) if option.form == "files" else value
+            lines += _entries({option.name: shown})
     heading = " ".join(["fle", command.name, f"--config {name}", *typed])
     return "\n".join([f"# {heading}", *lines, *tables]) + "\n"
 
@@ -185,7 +185,7 @@ def _words(option: Option, value: Any) -> Iterable[str]:
     if option.form == "switch":
         return [option.flag]
     if option.form == "files":
-        return [str(part) for part in value]
+        return [without_secrets(str(part)) for part in value]
     if option.form == "table":
         return [w for k, v in value.items() for w in (option.flag, f"{k}={_toml_value(v)}")]
     if option.form == "list":

@@ -1,26 +1,27 @@
 """Many policies on a command line: a folder, a pattern, a table of names, columns by prefix."""
 
 import argparse
-import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from glob import glob
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fle.cli.front import UsageError
 from fle.cli.inputs import COLUMNS, named_policy
 from fle.data import Dataset
 from fle.data.readers.reading import open_table
 from fle.errors import FLEError
+from fle.files import toml_content
 from fle.policies import Policy
+from fle.screen import one_line
 
 if TYPE_CHECKING:
     from fle.data.readers.columns import Source
 
 SUFFIX, TABLE, WILD = ".onnx", ".toml", "*?["
-MOST_POLICIES = 1_000
+MOST_POLICIES, LONGEST_NAME = 1_000, 100
 
 
 class NamedPolicies(Mapping[str, Policy]):
@@ -97,9 +98,9 @@ def _is_pattern(text: str) -> bool:
 def _of_table(path: Path) -> list[tuple[str, str]]:
     """Names and policies of a file; paths are seen from its folder."""
     try:
-        table: Any = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"--policy {path}: not a TOML file: {error}") from error
+        table = toml_content(path)
+    except FLEError as error:
+        raise UsageError(f"--policy {error}") from error
     policies = table.get("policies")
     form = '[policies] with lines such as old = "old.onnx"'
     if not isinstance(policies, dict) or not policies:
@@ -107,6 +108,11 @@ def _of_table(path: Path) -> list[tuple[str, str]]:
     for name, text in policies.items():
         if not isinstance(text, str):
             raise UsageError(f"--policy {path}: {name}: expected {form}, got {text!r}")
+        if not name.strip() or len(name) > LONGEST_NAME or one_line(name) != name:
+            raise UsageError(
+                f"--policy {path}: expected names of one line, of at most {LONGEST_NAME} letters,"
+                f" got {name[:LONGEST_NAME]!r}"
+            )
     return [(name, _seen_from(path.parent, text)) for name, text in policies.items()]
 
 

@@ -15,13 +15,15 @@ from fle.cli.parser import build_parser, resolve, subparsers_of
 from fle.cli.run_files import REPORT, Context, draw_report, read_context
 from fle.cli.text_tables import data_words
 from fle.errors import TrainingError, nearest
-from fle.files import write_atomically
+from fle.files import require_ours, write_atomically
 from fle.screen import aligned, labelled, one_line
 
 DEMO_FIT = (QUICK, *FIT, *INTERVAL, *OPINIONS, *CALIBRATION)
 Parsers = dict[str, argparse.ArgumentParser]
 # The tasks and the peers' scripts are part of the project, and not of what is installed.
 BENCH_SCRIPT = Path("benchmarks") / "peers" / "bench.py"
+# How our files begin that may be written anywhere.
+JUNIT, PAGE = b"<?xml", b"<!doctype html>"
 CODES = {"met": DONE, "not met": NOT_MET, "undecided": UNDECIDED}
 
 
@@ -34,7 +36,9 @@ def report(options: argparse.Namespace, messages: Messages) -> Outcome:
 
     folder = Path(options.run[0])
     out = Path(options.out) if options.out else folder / REPORT
-    if not options.out:
+    if options.out:
+        require_ours(out, PAGE)
+    else:
         require_key(folder, options.sign_key)
     # The old page is not read, and may be drawn over whatever it says.
     listed = check_run(folder, key=options.sign_key, rewritten=(REPORT,))
@@ -231,6 +235,8 @@ def _quoted(text: str) -> str:
 
 def gate(options: argparse.Namespace, messages: Messages) -> Outcome:
     """Decide by confidence bounds; the exit code is the answer."""
+    if options.junit is not None:
+        require_ours(Path(options.junit), JUNIT)
     data = read_data_to_fit(options, [options.policy])
     from fle.fitting.comparison import checked_weights
     from fle.returns.requirements import BEHAVIOUR

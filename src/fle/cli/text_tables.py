@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fle.data import Dataset
+from fle.files import without_secrets
 from fle.returns import Measure, ReturnDistribution
 from fle.returns.intervals import Replicates
 from fle.returns.measures import usual_measures
@@ -84,7 +85,7 @@ def number_text(value: float, style: "NumberStyle") -> str:
 def data_words(sources: Sequence[str], data: Dataset) -> str:
     """Where the data is from, and how much of it is used."""
     episodes = "" if data.episodes is None else f", {data.number_of_episodes:,} episodes"
-    return f"{' '.join(sources)}: {len(data):,} rows{episodes}"
+    return f"{' '.join(map(without_secrets, sources))}: {len(data):,} rows{episodes}"
 
 
 def style_of(law: ReturnDistribution) -> "NumberStyle":

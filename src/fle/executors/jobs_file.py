@@ -3,17 +3,22 @@
 import hashlib
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 from fle.errors import FLEError
 from fle.files import make_directory, plain_json, read_json, write_json
 
 FORMAT = 1
+# What keys, plans and arrays are called; files of these names are made of them.
+HASH = re.compile("[0-9a-f]{16,64}")
+# Replicates and stages are counted, and files are numbered by them.
+MOST_COUNTED = 10**6
 # How often a job is begun again after its process or its machine was lost.
 MOST_LOSSES = 3
 # Libraries that share a job among threads would change its last digits with their number.
@@ -143,7 +148,11 @@ def _job(entry: Any, source: str) -> Job:
     right = right and all(isinstance(entry[name], kind) for name, kind in kinds.items())
     if right:
         hashes = [entry["key"], entry["plan"], *entry["needs"]]
-        right = all(isinstance(one, str) and one.isalnum() for one in hashes)
+        right = all(isinstance(one, str) and HASH.fullmatch(one) for one in hashes)
+        right = right and entry["part"] in get_args(Part)
+        right = right and all(0 <= entry[name] <= MOST_COUNTED for name in counts)
+        # A replicate goes on from the fit.
+        right = right and (entry["part"] != "replicate" or len(entry["needs"]) == 1)
     if not right:
         raise FLEError(f"{source} is damaged: {str(entry)[:80]} is not a job. Write it again.")
     return Job(**{**entry, "needs": tuple(entry["needs"])})

@@ -20,6 +20,7 @@ from fle.files import (
     make_directory,
     parsed_json,
     remove_leftovers,
+    require_own_directory,
     require_plain_file,
     write_atomically,
 )
@@ -61,6 +62,7 @@ class Checkpoints:
     """A file every few seconds, of which the last two are kept, and one a finished replicate."""
 
     def __init__(self, directory: Path, run: str, resume: Resume):
+        require_own_directory(directory)
         self._directory = directory
         self._run = run
         self._resume = resume

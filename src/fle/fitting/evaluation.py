@@ -56,6 +56,8 @@ WITHHELD = "numbers are withheld; result.anyway() gives them all the same"
 FORMAT = 1
 PACKAGES = ("fle", "jax", "jaxlib", "numpy", "equinox", "optax", "safetensors")
 # What must be the same for a run to go on.
+# What settings say of the run that this one went on from.
+GONE_ON_FROM = {"run": str, "steps": int}
 IDENTITY = ("data", "policy", "seed", "settings")
 
 
@@ -484,6 +486,8 @@ class Provenance:
         require_format(plain, source)
         values = {name: value for name, value in plain.items() if name != "format"}
         require_form(values, cls, source)
+        if "from" in values["settings"]:
+            require_form(values["settings"]["from"], GONE_ON_FROM, f"{source}: from")
         if values["seed"] < 0:
             raise FLEError(f"{source} is damaged: seed: expected at least 0, got {values['seed']}.")
         return cls(**values)

@@ -131,7 +131,8 @@ def inherited(
             )
     own = {field.name: getattr(run.recipe, field.name) for field in fields(Recipe)}
     # Where it was itself gone on from another, with fewer steps.
-    own["steps"] = run.provenance.settings.get("from", {}).get("steps", own["steps"])
+    gone_on = run.provenance.settings.get("from")
+    own["steps"] = gone_on["steps"] if gone_on else own["steps"]
     given = {name: getattr(asked, name) for name in own}
     recipe = Recipe(**{n: own[n] if value is None else value for n, value in given.items()})
     return Inherited(run, run.gamma, run.horizon, run.model, recipe)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from fle.errors import CoverageError, FLEError, FLEWarning, SettingsError, TrainingError
 from fle.executors import Executor, Job, JobsFile
-from fle.files import BusyError, make_directory, plain_json
+from fle.files import BusyError, make_directory, plain_json, require_own_directory
 from fle.fitting.checkpoints import Checkpoints, Resume, replicate_file, stage_file
 from fle.fitting.evaluation import Evaluation, Provenance, current_versions
 from fle.fitting.loop import LoopState
@@ -227,6 +227,9 @@ def run_job(path: Path, number: int) -> Path:
     jobs = JobsFile.read(path)
     job = jobs.job(number)
     directory = jobs.directory(job.key)
+    # Their names are those of hashes, which nobody gives to a link of his own.
+    for key in (job.key, *job.needs):
+        require_own_directory(jobs.directory(key))
     until = time.monotonic() + BUSY_SECONDS
     with warnings.catch_warnings():
         # Who gathers the results says it.
@@ -244,7 +247,7 @@ def run_job(path: Path, number: int) -> Path:
 
 def _run(job: Job, jobs: JobsFile) -> None:
     plan = _plan(jobs.path.parent, job.plan)
-    _require_same(plan, job)
+    require_same(plan, job)
     directory, alone = jobs.directory(job.key), plan.without_interval()
     if job.part == "fit":
         alone.train(directory)
@@ -300,7 +303,7 @@ def _of_replicate(alone: Plan, replicate: int) -> Provenance:
     return dataclasses.replace(provenance, settings={**provenance.settings, "replicate": replicate})
 
 
-def _require_same(plan: Plan, job: Job) -> None:
+def require_same(plan: Plan, job: Job) -> None:
     """Refuse a job that would give something else here than where it was written."""
     here, there = current_versions(), plan.provenance.versions
     changes = [f"{n} {there.get(n)} there, {v} here" for n, v in here.items() if there.get(n) != v]

@@ -2,16 +2,18 @@
 
 import dataclasses
 import hashlib
-import importlib
 import math
-from functools import lru_cache
+import typing
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from fle.errors import FLEError, SettingsError
+from fle.executors.jobs_file import HASH
 from fle.files import (
+    MOST_JSON,
     make_directory,
     parsed_json,
     plain_json,
@@ -107,6 +109,8 @@ def read_plan(folder: Path, name: str) -> Plan:
     """The plan of a hash; its large arrays are mapped into memory, not read."""
     path = folder / PLANS / f"{name}.json"
     require_plain_file(path)
+    if path.stat().st_size > MOST_JSON:
+        raise DamagedFileError(f"{path} is too large for a plan. Repeat the call.")
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != name:
         raise DamagedFileError(f"{path} is damaged: its hash is another. Repeat the call.")
@@ -114,6 +118,8 @@ def read_plan(folder: Path, name: str) -> Plan:
         fields = _value(parsed_json(content.decode()), folder)
         warm = fields.pop("warm")
         plan = Plan(**fields)
+        if plan.large is not None:
+            raise ValueError("it names a log of its own")
         if not warm:
             return plan
         blank = blank_fit(plan.model, plan.recipe, plan.encoder.sizes, plan.provenance.seed)
@@ -121,7 +127,7 @@ def read_plan(folder: Path, name: str) -> Plan:
         return dataclasses.replace(plan, warm=unstacked(blank, warm, number, str(path)))
     except FLEError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise DamagedFileError(
             f"{path} was written by another version of fle ({error}). Repeat the call."
         ) from error
@@ -178,18 +184,33 @@ def _name_of(kind: type) -> str:
 
 def _object(name: str, values: dict[str, Any]) -> Any:
     """A value of ours, as it was: what its constructor checks and changes was done before."""
-    module, _, kind_name = name.partition(":")
-    if module.partition(".")[0] != "fle" or not kind_name.isidentifier():
-        raise ValueError(f"{name} is no class of fle")
-    kind = getattr(importlib.import_module(module), kind_name)
-    if not isinstance(kind, type) or set(_fields_of(kind) or ()) != set(values):
-        raise ValueError(f"{name} has other fields")
+    kind = _kinds().get(name)
+    if kind is None or set(_fields_of(kind) or ()) != set(values):
+        raise ValueError(f"{name} is no part of a plan, or has other fields")
     if issubclass(kind, tuple):
         return kind(**values)
     made = object.__new__(kind)
     for field, value in values.items():
         object.__setattr__(made, field, value)
     return made
+
+
+@cache
+def _kinds() -> dict[str, type]:
+    """The classes that a plan may be made of, by name: what its annotations lead to.
+
+    A file could name any other class or module of ours, and importing is running.
+    """
+    found: dict[str, type] = {}
+    waiting: list[Any] = [Plan]
+    while waiting:
+        hint = waiting.pop()
+        waiting += typing.get_args(hint)
+        if not isinstance(hint, type) or _fields_of(hint) is None or _name_of(hint) in found:
+            continue
+        found[_name_of(hint)] = hint
+        waiting += typing.get_type_hints(hint).values()
+    return found
 
 
 def _hash_of(array: np.ndarray) -> str:
@@ -206,7 +227,7 @@ def _hash_of(array: np.ndarray) -> str:
 
 
 def _array(folder: Path, name: str) -> np.ndarray:
-    if not isinstance(name, str) or not name.isalnum():
+    if not isinstance(name, str) or HASH.fullmatch(name) is None:
         raise ValueError(f"{name!r} is no hash")
     return _loaded(folder / ARRAYS / f"{name}.npy", name)
 
@@ -215,10 +236,32 @@ def _array(folder: Path, name: str) -> np.ndarray:
 def _loaded(path: Path, name: str) -> np.ndarray:
     """One object for one array, as in the plan that was written."""
     require_plain_file(path)
-    large = path.stat().st_size > SMALL
-    array = np.load(path, mmap_mode="r" if large else None, allow_pickle=False)
-    array = np.asarray(array)
+    array = stored_array(path)
     if _hash_of(array) != name:
         raise DamagedFileError(f"{path} is damaged: its hash is another. Repeat the call.")
     array.setflags(write=False)
     return array
+
+
+def stored_array(path: Path) -> np.ndarray:
+    """The numbers of an npy file, mapped into memory where there are many.
+
+    What its header says is held against the size of the file before anything is allocated.
+    """
+    with path.open("rb") as file:
+        shape, order, dtype = _npy_header(file)
+        start, size = file.tell(), math.prod(shape) * dtype.itemsize
+        if dtype.hasobject or path.stat().st_size != start + size:
+            raise ValueError(f"{path.name} is of another size, {shape}, or type than it says")
+        if size <= SMALL:
+            flat = np.frombuffer(file.read(), dtype)
+            return flat.reshape(shape, order=order).copy(order=order)
+    return np.asarray(np.memmap(path, dtype, "r", start, shape, order))
+
+
+def _npy_header(file: Any) -> tuple[tuple[int, ...], Literal["C", "F"], np.dtype[Any]]:
+    version = np.lib.format.read_magic(file)
+    if version != (1, 0):
+        raise ValueError(f"a file of version {version}")
+    shape, by_column, dtype = np.lib.format.read_array_header_1_0(file)
+    return shape, "F" if by_column else "C", dtype

@@ -6,11 +6,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
+from zipfile import ZIP_STORED, ZipFile
 
 import numpy as np
 
 from fle.data import Dataset
+from fle.files import not_through_links
 from fle.policies.action_table import ActionSpace, ActionTable
 from fle.policies.function_policies import Question
 from fle.policies.row_policies import Settled
@@ -41,7 +42,10 @@ class Answers:
             return cls(None, draws, seed)
         told = f"{fingerprint} {data.fingerprint} {draws} {seed}".encode()
         name = hashlib.sha256(told).hexdigest()[:32]
-        return cls(Path(data.prepared[0]) / FOLDER / name, draws, seed)
+        kept = Path(data.prepared[0]) / FOLDER
+        # A link that somebody put there would lead elsewhere: nothing is kept.
+        own = not kept.is_symlink() and not (kept / name).is_symlink()
+        return cls(kept / name if own else None, draws, seed)
 
     def at(self, policy: Settled, data: Dataset, spans: list[tuple[int, int]]) -> ActionTable:
         """At the next observations of all rows of the data.
@@ -88,15 +92,17 @@ class Answers:
         """Whether the policy says the same again, at a few rows; of one that draws, none can be."""
         few = slice(part.start, min(part.start + ASKED_AGAIN, part.stop))
         again = self._asked(policy, data, few, start)
-        if again.candidates != known.candidates:
+        if again.candidates != known.candidates or again.actions.ndim != known.actions.ndim:
+            return False
+        if (again.normal is None) != (known.normal is None):
             return False
         if known.normal is not None and again.normal is not None:
             pairs = zip(again.normal, known.normal, strict=True)
             return all(np.allclose(here, there[: len(here)]) for here, there in pairs)
-        if np.ptp(known.probabilities) == 0 and known.candidates > 1:
-            return True
-        same = np.array_equal(again.actions, known.actions[: len(again)])
-        return same and np.allclose(again.probabilities, known.probabilities[: len(again)])
+        if not np.allclose(again.probabilities, known.probabilities[: len(again)]):
+            return False
+        drawn = np.ptp(again.probabilities) == 0 and len(again.listed) > 1 < again.candidates
+        return drawn or np.array_equal(again.actions, known.actions[: len(again)])
 
 
 def _write(path: Path, table: ActionTable) -> None:
@@ -107,21 +113,31 @@ def _write(path: Path, table: ActionTable) -> None:
         content |= {"mean": table.normal[0], "std": table.normal[1]}
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
+        with open(temporary, "wb", opener=not_through_links) as file:
             np.savez(file, **content)
         temporary.replace(path)
 
 
 def _read(path: Path, rows: int) -> ActionTable | None:
     """None where there is none, or no whole one: its parts have checksums."""
+    if not path.is_file() or path.is_symlink():
+        return None
+    # Whoever passed the folder on may have put any file there, and a parser of damaged bytes may
+    # raise anything.
     try:
+        with ZipFile(path) as archive:
+            # As it was written: what is packed may be of any size.
+            if any(entry.compress_type != ZIP_STORED for entry in archive.infolist()):
+                return None
         with np.load(path, allow_pickle=False) as content:
             found = dict(content)
         probabilities, actions = found["probabilities"], found["actions"]
-    except (OSError, ValueError, KeyError, BadZipFile):
+        if len(probabilities) != rows or probabilities.dtype.kind != "f":
+            return None
+        actions = np.broadcast_to(actions, (rows, *actions.shape[1:]))
+        normal = (found["mean"], found["std"]) if "mean" in found else None
+        if normal is not None and {part.shape for part in normal} != {actions[:, 0].shape}:
+            return None
+        return ActionTable(actions, probabilities, normal)
+    except Exception:
         return None
-    if len(probabilities) != rows:
-        return None
-    actions = np.broadcast_to(actions, (rows, *actions.shape[1:]))
-    normal = (found["mean"], found["std"]) if "mean" in found else None
-    return ActionTable(actions, probabilities, normal)

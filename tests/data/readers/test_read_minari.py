@@ -1,5 +1,6 @@
 """Minari data sets, in the layout that Minari 0.5 writes, without Minari."""
 
+import contextlib
 import json
 import shutil
 import warnings
@@ -173,6 +174,32 @@ def test_episodes_that_are_missing_or_spoilt(tmp_path, logged):
     write_hdf5(tmp_path / "more" / "data", logged)
     with pytest.raises(DataError, match="row 4 is 7; expected 0 to 3"):
         read(tmp_path / "more")
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"action_space": "[" * 100_000},
+        {"action_space": json.dumps({"type": "Discrete", "n": -3})},
+        {"action_space": json.dumps({"type": "Discrete", "n": 10**30})},
+        {"jpeg_encoding": True, "observation_space": json.dumps({"subspaces": 7})},
+        {
+            "jpeg_encoding": True,
+            "observation_space": json.dumps({"dtype": "uint8", "shape": ["a", None, 3]}),
+        },
+    ],
+)
+def test_metadata_that_break_parsers(tmp_path, logged, metadata):
+    """Refused in our words, or, where they say nothing that is needed, read."""
+    write_hdf5(tmp_path / "data", logged, **metadata)
+    with contextlib.suppress(DataError):
+        assert len(read(tmp_path)) > 0
+
+
+def test_folders_with_numbers_that_are_none(tmp_path, logged):
+    write_arrow(tmp_path / "data", logged)
+    (tmp_path / "data" / "²").mkdir()
+    assert len(read(tmp_path)) > 0
 
 
 def test_large_offsets_stay_in_float64(tmp_path, logged):

@@ -19,6 +19,7 @@ import numpy as np
 
 from fle.data.passes import Array
 from fle.errors import DataError, FLEError, install
+from fle.files import said_of, without_secrets
 
 SUFFIXES = {
     ".parquet": "parquet",
@@ -159,8 +160,10 @@ def _remote(address: str) -> list[RemoteFile]:
     optional_package("pyarrow", f"reading {address.partition('://')[0]} addresses")
     from pyarrow import ArrowException, fs
 
-    shown, _, settings = address.partition("?")
-    root = shown.partition("*")[0].rpartition("/")[0] if "*" in shown else shown
+    shown = without_secrets(address)
+    whole, _, settings = address.partition("?")
+    root = whole.partition("*")[0].rpartition("/")[0] if "*" in whole else whole
+    rest = whole[len(root) :]
     scheme = shown.partition("://")[0]
     try:
         system, path = fs.FileSystem.from_uri(f"{root}?{settings}" if settings else root)
@@ -168,10 +171,10 @@ def _remote(address: str) -> list[RemoteFile]:
             return [RemoteFile(system, path, shown)]
         infos = system.get_file_info(fs.FileSelector(path, recursive=True))
     except (ArrowException, OSError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = said_of(address, error)
         raise DataError(f"{shown}: cannot be read ({reason}); check the address") from error
     files = sorted(info.path for info in infos if info.is_file)
-    pattern = f"{path}{shown[len(root) :]}"
+    pattern = f"{path}{rest}"
     found = [
         RemoteFile(system, name, f"{scheme}://{name.lstrip('/')}")
         for name in files

@@ -14,9 +14,10 @@ from fle.data.readers.arrays import address, dataset_names, open_hdf5, read_data
 from fle.data.readers.arrow_tables import column_blocks, flattened
 from fle.data.readers.columns import Columns, Part, cell, matrix, precision
 from fle.data.readers.formats import optional_package, reading
+from fle.data.validation import LARGEST_ID
 from fle.errors import DataError
 
-MAIN_FILE = "main_data.hdf5"
+MAIN_FILE, METADATA = "main_data.hdf5", "metadata.json"
 IMAGE_SIDE = 32
 ROW_ARRAYS = ("rewards", "terminations", "truncations")
 # How Minari writes the number of an entry of a Tuple.
@@ -28,7 +29,8 @@ def assemble_minari(
 ) -> dict[str, Any]:
     """All episodes of a data set; `observation` picks entries of a Dict observation."""
     metadata = _metadata(folder)
-    _refuse_images(folder, metadata)
+    with reading(folder / METADATA, "Minari's metadata"):
+        _refuse_images(folder, metadata)
     order, main = _order(metadata, "observation_space"), folder / MAIN_FILE
     if main.is_file():
         episodes = list(hdf5_episodes(main, order, observation))
@@ -73,7 +75,7 @@ def assemble_episodes(
 
 
 def _metadata(folder: Path) -> dict[str, Any]:
-    path = folder / "metadata.json"
+    path = folder / METADATA
     with reading(path, "JSON"):
         metadata = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(metadata, dict):
@@ -86,7 +88,7 @@ def _space(metadata: Mapping[str, Any], name: str) -> dict[str, Any]:
     text = metadata.get(name)
     try:
         space = json.loads(text) if isinstance(text, str) else None
-    except ValueError:
+    except (ValueError, RecursionError):
         space = None
     return space if isinstance(space, dict) else {}
 
@@ -101,8 +103,10 @@ def _number_of_actions(folder: Path, metadata: Mapping[str, Any]) -> int | None:
     if space.get("type") != "Discrete":
         return None
     start, count = space.get("start", 0), space.get("n")
-    if not isinstance(start, int) or not isinstance(count, int) or start < 0:
+    if not isinstance(start, int) or start < 0:
         raise DataError(f"{folder}: actions start at {start!r}; expected codes from 0")
+    if not isinstance(count, int) or not 1 <= count <= LARGEST_ID:
+        raise DataError(f"{folder}: {str(count)[:40]} actions; expected 1 to {LARGEST_ID:,}")
     return start + count
 
 
@@ -143,7 +147,7 @@ def hdf5_episodes(
         numbers = sorted(
             int(name.removeprefix("episode_"))
             for name in file
-            if name.removeprefix("episode_").isdigit()
+            if name.removeprefix("episode_").isdecimal()
         )
         _refuse_twice(path, {f"episode_{number}": file[f"episode_{number}"] for number in numbers})
         for number in numbers:
@@ -173,7 +177,7 @@ def arrow_episodes(
 ) -> Iterator[dict[str, Array]]:
     """Every numbered folder of an Arrow storage; its last row is the final observation."""
     dataset = optional_package("pyarrow.dataset", "reading Minari's Arrow storage")
-    numbered = [path for path in folder.iterdir() if path.is_dir() and path.name.isdigit()]
+    numbered = [path for path in folder.iterdir() if path.is_dir() and path.name.isdecimal()]
     for path in sorted(numbered, key=lambda path: int(path.name)):
         files = sorted(path.glob("part-*"), key=lambda file: (len(file.name), file.name))
         with reading(path, "Minari Arrow"):
