@@ -33,7 +33,7 @@ def write_page(page: Path, lines: list[Line], facts: dict[str, Any]) -> None:
         f"{' and '.join(f'{number:,}' for number in rows)} rows, {seeds} seed"
         f"{'s' if seeds > 1 else ''}. Errors are in standard deviations of the true return, "
         "without their sign. W1 is a distance of laws; estimators of a mean have none.",
-        *_cost(facts.get("whole"), len({_question(line) for line in lines})),
+        *_cost(facts.get("costs", {}), len({_question(line) for line in lines})),
         "",
         "## In short",
         "",
@@ -77,7 +77,8 @@ RULES = (
     " discounts the first reward once, and its direct method takes means of starts for"
     " returns: both are left as they are.",
     "- Importance sampling, doubly robust and stitching are those of `fle.baselines`, with"
-    " propensities that are estimated.",
+    " propensities that are estimated. The law of fitted Q evaluation on features is a normal one of"
+    " its mean and standard deviation.",
     "- Seconds are those of the processor, in processes that others ran beside; those of doubly"
     " robust come after our fit; one follows the weights to the end, the other as second opinions"
     " do, while they are worth 50 episodes. Memory is the most of a process, with its libraries,"
@@ -107,13 +108,16 @@ def _question(line: Line) -> tuple[Any, ...]:
     return line["task"], line["mixed"], line["seed"], line["rows"]
 
 
-def _cost(whole: dict[str, float] | None, number: int) -> list[str]:
+def _cost(costs: dict[str, dict[str, float]], number: int) -> list[str]:
     """What all processes took together, where it is known."""
-    if not whole:
+    if not costs:
         return []
-    spent, elapsed = (whole[key] / 60 for key in ("processor", "elapsed"))
+    spent, elapsed = (
+        sum(cost[key] for cost in costs.values()) / 60 for key in ("processor", "elapsed")
+    )
+    whole = f"All {number}" if len(costs) == number else f"{len(costs)} of {number}"
     return [
-        f"All {number} questions took {spent:.0f} minutes of the processor, start-up included and"
+        f"{whole} questions took {spent:.0f} minutes of the processor, start-up included and"
         f" without the truth, in processes that lasted {elapsed:.0f} minutes one after the other."
     ]
 
