@@ -119,8 +119,9 @@ def test_the_page_ranks_policies_and_names_losses(lines, tmp_path):
     # It takes the worst of three for the best.
     assert "| a peer | -1.00 | 2.0" in text
     assert "| FLE | 1.00 | 0.000 |" in text
-    assert "Nowhere by more than 0.02." in text
-    assert f"| a peer |  | 0.000, {abs(lines[1]['mean']):.3f} (1) |  |" in text
+    assert "nearest of all in 1 of 1 comparisons" in text
+    assert "None was nearer by more than 0.02" in text
+    assert f"| a peer |  | 0.000, {abs(lines[1]['mean']):.3f} (1 of 1) |  |" in text
     assert (
         "On the median, W1/std: ahead of all; mean: ahead of all; CVaR 10%: ahead of all." in text
     )
