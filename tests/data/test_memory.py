@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import h5py
@@ -80,6 +81,36 @@ def test_a_table_is_refused_with_what_would_fit(parquet, monkeypatch):
     assert f"{parquet} would take about" in str(refusal.value)
 
 
+def test_lists_that_are_nothing_in_a_file_are_refused(tmp_path, monkeypatch):
+    """Ten rows of a million zeros each: a few kilobytes, and 80 MB."""
+    lists = pa.ListArray.from_arrays(np.arange(11, dtype=np.int32) * 10**6, np.zeros(10**7))
+    table = {"observation": lists, "action": np.arange(10) % 2, "reward": np.arange(10.0)}
+    path = tmp_path / "log.parquet"
+    pq.write_table(pa.table(table | {"terminated": np.arange(10) % 2 == 1}), path)
+    assert path.stat().st_size < 2**14
+    with little(monkeypatch, 2**26), pytest.raises(FLEError, match="would take about"):
+        fle.read(path)
+    with little(monkeypatch, 2**26), pytest.raises(FLEError, match=r"Preparing .* would take"):
+        fle.prepare(path, tmp_path / "out")
+    assert not (tmp_path / "out" / "prepared.json").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts as Linux does")
+def test_a_column_takes_little_beside_its_numbers(tmp_path):
+    """Two thousand columns of ten rows, which a buffer each would make 130 MB."""
+    wide = pa.FixedSizeListArray.from_arrays(np.arange(20_000.0), 2_000)
+    table = {"observation": wide, "action": np.arange(10) % 2, "reward": np.arange(10.0)}
+    path = tmp_path / "log.parquet"
+    pq.write_table(pa.table(table | {"terminated": np.arange(10) % 2 == 1}), path)
+    tracemalloc.start()
+    try:
+        fle.prepare(path, tmp_path / "out")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2**26
+
+
 def test_a_policy_is_refused_before_it_is_asked(monkeypatch):
     data = fle.Dataset(
         observations=np.zeros((1000, 1)),
@@ -118,21 +149,29 @@ def test_the_ceiling_ends_where_it_should(monkeypatch):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts as Linux does")
-def test_reading_stays_below_its_estimate(parquet):
+@pytest.mark.parametrize(
+    ("module", "call", "rows"),
+    [("reading", "fle.read(path)", ROWS), ("preparing", "fle.prepare(path, out)", 10 * ROWS)],
+    ids=["read", "prepare"],
+)
+def test_reading_stays_below_its_estimate(tmp_path, module, call, rows):
     """A process of its own: what it grows by while it reads, against what was estimated."""
+    path = tmp_path / "log.parquet"
+    pq.write_table(pa.table(columns(rows)), path)
     code = f"""
 import warnings
 import fle, pyarrow.parquet, pyarrow.dataset
-from fle.data.readers import reading
+from fle.data.readers import {module}
 warnings.simplefilter("ignore")
+path, out = {str(path)!r}, {str(tmp_path / "out")!r}
 sizes = []
-reading.require_memory = lambda needed, *_: sizes.append(needed)
+{module}.require_memory = lambda needed, *_: sizes.append(needed)
 def most():
     # Of this program alone; getrusage counts the one that started it too.
     lines = open("/proc/self/status").read().splitlines()
     return 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
 before = most()
-data = fle.read({str(parquet)!r})
+data = {call}
 print(most() - before, sizes[0])
 """
     answer = subprocess.run(  # noqa: S603

@@ -65,6 +65,18 @@ def test_processes_give_the_same_though_all_are_killed(plans, expected, tmp_path
     assert children() == []
 
 
+@pytest.mark.parametrize("executor", [Here, lambda folder: Processes(1, folder=folder)])
+def test_the_ceiling_of_memory_is_that_of_every_job(plans, tmp_path, executor):
+    """Of a process that carries them out, too, and of one that another machine starts."""
+    with (
+        fle.memory_ceiling(2**20),
+        pytest.raises(TrainingError, match=r"1 of 1 jobs failed.* below the ceiling"),
+    ):
+        fle.carry_out({"second": plans["second"]}, executor=executor(tmp_path))
+    (written,) = tmp_path.glob("jobs-*.json")
+    assert JobsFile.read(written).memory == 2**20
+
+
 def test_what_is_finished_is_not_done_again(plans, expected, tmp_path):
     first = Here(tmp_path)
     found = fle.carry_out(plans, executor=first, out=tmp_path / "out")

@@ -8,7 +8,7 @@ from quick_fits import TABLE
 
 import fle
 from fle.errors import CoverageError
-from fle.fitting.remarks import differs_by_action, tail_index
+from fle.fitting.remarks import explained_by, tail_index
 
 QUICK = fle.Recipe(steps=10, batch_size=50, weight_decay=0.0)
 
@@ -185,33 +185,32 @@ def test_cauchy_tail_index_is_one():
     assert tail_index(values) == pytest.approx(1, rel=0.16)
 
 
-@pytest.mark.parametrize("kind", ["discrete", "continuous"])
-def test_residuals_that_do_not_depend_on_the_action_are_left_alone(kind):
-    # The chance is uniform on (0, 1): below 0.1 in 10% of 500 trials, up to 4 standard errors of
-    # 0.013, which is a false alarm in 16,000.
-    generator, found = np.random.default_rng(0), []
-    for _ in range(500):
-        actions = generator.integers(20, size=400)
-        if kind == "continuous":
-            actions = generator.normal(size=(400, 2))
-        found.append(differs_by_action(generator.standard_normal((400, 1)), actions))
+def test_a_rival_that_sees_nothing_says_nothing():
+    # The statistic is normal up to terms in 1 / sqrt(400), so the chance is uniform on (0, 1):
+    # below 0.1 in 10% of 500 trials, up to 4 standard errors of 0.013, a false alarm in 16,000.
+    generator = np.random.default_rng(0)
+    found = [
+        explained_by(generator.standard_normal((400, 1)), generator.standard_normal((400, 1)))
+        for _ in range(500)
+    ]
     assert np.mean(np.array(found) < 0.1) == pytest.approx(0.1, abs=4 * 0.0134)
 
 
-@pytest.mark.parametrize("kind", ["discrete", "continuous"])
-def test_residuals_that_depend_on_the_action_are_seen(kind):
+def test_a_rival_that_sees_what_is_missing_is_heard_whatever_its_errors():
     generator = np.random.default_rng(0)
-    actions = generator.integers(50, size=1_200)
-    effect = generator.normal(0, 0.5, 50)[actions]
-    if kind == "continuous":
-        actions = generator.normal(size=(1_200, 1))
-        effect = 0.5 * actions[:, 0]
-    # Of two coordinates, one.
-    residuals = generator.standard_normal((1_200, 2)) + np.stack([0 * effect, effect], axis=1)
-    assert differs_by_action(residuals, actions) < 1e-6
+    effect = generator.normal(0, 0.3, 4_800)
+    # Of two coordinates, one. The rival's errors are as large as what is missed; its mean squared
+    # error is the larger one.
+    residuals = generator.standard_normal((4_800, 2)) + np.stack([0 * effect, effect], axis=1)
+    rival = np.stack([0 * effect, effect + generator.normal(0, 0.6, 4_800)], axis=1)
+    assert np.mean((residuals - rival)[:, 1] ** 2) > np.mean(residuals[:, 1] ** 2)
+    # Expected: 4,800 * 0.09 = 432 over sqrt(4,800 * 1.09 * 0.45) = 49, so 8.9 standard errors; a
+    # chance of 1e-3 needs 3.3, five standard deviations of the statistic less.
+    assert explained_by(residuals, rival) < 1e-3
+    # The other way round, the rival's own errors are what its residuals go with.
+    assert explained_by(residuals - rival, -rival) < 1e-3
 
 
-def test_few_rows_of_an_action_and_exact_fits_say_nothing():
-    assert differs_by_action(np.ones((6, 1)), np.arange(6)) == 1
-    assert differs_by_action(np.zeros((100, 1)), np.arange(100) % 2) == 1
-    assert differs_by_action(np.ones((100, 1)), np.arange(100) % 2) < 1e-6
+def test_means_that_agree_up_to_rounding_say_nothing():
+    assert explained_by(np.ones((100, 1)), np.full((100, 1), 1e-6)) == 0.5
+    assert explained_by(np.zeros((100, 1)), np.ones((100, 1))) == 0.5

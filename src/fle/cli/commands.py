@@ -502,6 +502,7 @@ JOB = Command(
                 ),
             ),
         ),
+        ("output", (MEMORY,)),
     ),
 )
 COMPLETION = Command(

@@ -35,6 +35,8 @@ TESTED = 2**15
 KEPT = 2**25 - 2**16
 # Bytes at whose multiples XLA wants an array to begin.
 ALIGNED = 64
+# What reading takes at its peak, as a multiple of its columns (`tests/data/test_memory.py`).
+READING = 4.0
 _ceiling: ContextVar[int | None] = ContextVar("ceiling", default=None)
 _alone: ContextVar[bool] = ContextVar("alone", default=False)
 
@@ -53,6 +55,11 @@ def memory_ceiling(size: int | None) -> Iterator[None]:
         yield
     finally:
         _ceiling.reset(token)
+
+
+def ceiling() -> int | None:
+    """What this process may grow to, if that was said."""
+    return _ceiling.get()
 
 
 def require_memory(needed: float, what: str, rows: int) -> None:

@@ -48,20 +48,25 @@ class Job:
 
 @dataclass(frozen=True)
 class JobsFile:
-    """Jobs in the file that lists them; their numbers are their places, from 0."""
+    """Jobs in the file that lists them; their numbers are their places, from 0.
+
+    memory: bytes that a process may grow to which carries them out; None for all that there is.
+    """
 
     path: Path
     jobs: tuple[Job, ...]
+    memory: int | None = None
 
     @classmethod
-    def write(cls, folder: Path, jobs: Sequence[Job]) -> "JobsFile":
+    def write(cls, folder: Path, jobs: Sequence[Job], memory: int | None = None) -> "JobsFile":
         """A file in the folder, named after what it holds."""
         make_directory(folder)
-        plain = {"format": FORMAT, "jobs": [{**asdict(job), "needs": [*job.needs]} for job in jobs]}
+        listed = [{**asdict(job), "needs": [*job.needs]} for job in jobs]
+        plain = {"format": FORMAT, "memory": memory, "jobs": listed}
         name = hashlib.sha256(plain_json(plain).encode()).hexdigest()[:16]
         path = folder / f"jobs-{name}.json"
         write_json(path, plain)
-        return cls(path, tuple(jobs))
+        return cls(path, tuple(jobs), memory)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> "JobsFile":
@@ -69,7 +74,10 @@ class JobsFile:
         plain = read_json(Path(path))
         if plain.get("format") != FORMAT or not isinstance(plain.get("jobs"), list):
             raise FLEError(f"{path} is not a jobs file of this version; write it again.")
-        return cls(Path(path), tuple(_job(entry, str(path)) for entry in plain["jobs"]))
+        memory = plain.get("memory")
+        if memory is not None and (not isinstance(memory, int) or isinstance(memory, bool)):
+            raise FLEError(f"{path} is damaged: memory: expected bytes, got {str(memory)[:40]!r}.")
+        return cls(Path(path), tuple(_job(entry, str(path)) for entry in plain["jobs"]), memory)
 
     def job(self, number: int) -> Job:
         """The job of this number."""

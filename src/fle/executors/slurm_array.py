@@ -48,7 +48,7 @@ class Slurm:
         ready = [jobs.job(number) for number in Order(jobs).ready()]
         script = Path(self.script)
         make_directory(script.parent)
-        text = script_text(JobsFile.write(jobs.path.parent, ready))
+        text = script_text(JobsFile.write(jobs.path.parent, ready, jobs.memory))
         write_atomically(script, text.encode())
         later = len(jobs.jobs) - len(ready)
         more = f", and {later:,} that need them come later" if later else ""

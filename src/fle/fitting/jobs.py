@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fle.data.passes import ceiling, memory_ceiling
 from fle.errors import CoverageError, FLEError, FLEWarning, SettingsError, TrainingError
 from fle.executors import Executor, Job, JobsFile
 from fle.files import BusyError, make_directory, plain_json, require_own_directory
@@ -154,7 +155,7 @@ class _Work:
         return [(name, self._folder / jobs[-1].key) for name, jobs in self._jobs.items()]
 
     def _run(self, jobs: list[Job]) -> None:
-        written = JobsFile.write(self._folder, jobs)
+        written = JobsFile.write(self._folder, jobs, ceiling())
         failed = []
         self._progress.start(len(jobs), "jobs")
         try:
@@ -231,7 +232,8 @@ def run_job(path: Path, number: int) -> Path:
     for key in (job.key, *job.needs):
         require_own_directory(jobs.directory(key))
     until = time.monotonic() + BUSY_SECONDS
-    with warnings.catch_warnings():
+    most = jobs.memory if ceiling() is None else ceiling()
+    with warnings.catch_warnings(), memory_ceiling(most):
         # Who gathers the results says it.
         warnings.simplefilter("ignore", FLEWarning)
         while not is_finished(job, path.parent):

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.special import ndtr
 
 from fle.data import Dataset
 from fle.data.episodes import ends_episode
@@ -17,8 +18,8 @@ HEAVY_TAIL_INDEX = 3.0
 LEAST_TAIL_ROWS = 10
 # Nats between rows trained on and held-out rows, and how many of these can tell.
 OVERFITTING, LEAST_HELD_OUT = 0.5, 50
-# Fewer rows of an action tell nothing of its mean.
-LEAST_OF_ACTION = 5
+# Means that differ by less, in units of the rewards, are equal up to rounding.
+SAME_MEANS = 1e-4
 # Fewer episodes may have one length by chance.
 LEAST_EPISODES = 10
 # Stages of a window, and standard deviations of the return that are called a drift.
@@ -115,34 +116,20 @@ def lost_tail(targets: np.ndarray, drawn: np.ndarray, rows: int) -> tuple[str, .
     )
 
 
-def differs_by_action(residuals: np.ndarray, actions: np.ndarray) -> float:
-    """The chance of residuals (n, d) whose means differ as much from zero by action (n, ...).
+def explained_by(residuals: np.ndarray, difference: np.ndarray) -> float:
+    """The chance of residuals (n, d) of a fit that go with what a rival says else (n, d) as much.
 
-    An F test: of the means of discrete actions that are there often enough, or of a linear function
-    of continuous ones; the least of all coordinates, times their number.
+    residuals e = z - m, difference f = m' - m, for means m of the fit and m' of the rival. If m is
+    the mean of z, sums of e f are zero up to chance, however wrong the rival is; the statistic is
+    their sum over its standard error (Chong and Hendry 1986, forecast encompassing). One-sided, as
+    a rival whose errors are larger says nothing against the fit; the least of all coordinates,
+    times their number.
     """
-    from scipy.stats import f as law
-
-    if actions.ndim == 1:
-        _, places, counts = np.unique(actions, return_inverse=True, return_counts=True)
-        kept = (counts >= LEAST_OF_ACTION)[places]
-        terms = int(np.sum(counts >= LEAST_OF_ACTION))
-        sums = [np.bincount(places, weights=column) for column in residuals.T]
-        fitted = (np.stack(sums, axis=1) / counts[:, None])[places]
-    else:
-        design = np.column_stack([np.ones(len(actions)), actions])
-        kept, terms = np.ones(len(actions), bool), design.shape[1]
-        fitted = design @ np.linalg.lstsq(design, residuals, rcond=None)[0]
-    free = int(kept.sum()) - terms
-    if terms == 0 or free < terms:
-        return 1.0
-    explained = np.sum(fitted[kept] ** 2, axis=0) / terms
-    rest = np.sum((residuals - fitted)[kept] ** 2, axis=0) / free
-    # What is exact up to rounding is not off.
-    off = explained > 1e-12 * np.maximum(rest, np.mean(residuals**2, axis=0))
-    ratio = explained / np.where(rest > 0, rest, 1e-300)
-    chances = np.where(off, law.sf(ratio, terms, free), 1.0)
-    return min(1.0, float(chances.min()) * residuals.shape[1])
+    products = residuals * difference
+    error = np.sqrt(np.sum(products**2, axis=0))
+    told = (np.sqrt(np.mean(difference**2, axis=0)) > SAME_MEANS) & (error > 0)
+    ratio = products.sum(axis=0) / np.where(told, error, np.inf)
+    return min(1.0, float(ndtr(-ratio.max())) * len(ratio))
 
 
 def _constant_remarks(data: Dataset, use: RowUse) -> list[str]:

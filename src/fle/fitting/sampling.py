@@ -14,6 +14,8 @@ from fle.models.support import Lattice
 
 # Inputs that are drawn at together: another number would be compiled anew.
 SAMPLE_BLOCK = 8_192
+# Draws of which a conditional mean is made, spread evenly.
+MEAN_DRAWS = 64
 # Positions out of more than so many times their number are drawn one by one.
 FEW = 50
 
@@ -82,6 +84,23 @@ def _draw(
     fitted: Fitted, inputs: Float[Array, "k inputs"], uniforms: Float[Array, "k noise"]
 ) -> Float[Array, "k d"]:
     return jax.vmap(fitted.sample)(inputs, uniforms)
+
+
+def mean_block(fitted: Fitted, inputs: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Conditional means at at most SAMPLE_BLOCK inputs, in reward units of the encoder.
+
+    Means of draws, as a support may have changed what a law says. Those of an input are points of
+    a lattice, moved at random; hence the error is far below that of as many independent ones.
+    """
+    size = fitted.law.noise_size
+    filled = placed(np.resize(inputs, (SAMPLE_BLOCK, inputs.shape[1])))
+    shifts = generator.random((SAMPLE_BLOCK, size), np.float32)
+    drawn = []
+    for point in range(MEAN_DRAWS):
+        moved = (shifts + point * (2 * np.arange(size) + 1) / MEAN_DRAWS) % 1
+        uniforms = placed(np.clip(moved, TINY, 1 - TINY))
+        drawn.append(np.asarray(_draw(fitted, filled, uniforms), np.float64)[: len(inputs)])
+    return np.mean(drawn, axis=0)
 
 
 def in_data_units(

@@ -68,6 +68,31 @@ def parquet_schema(paths: Sequence[Path | RemoteFile]) -> Any:
     return schemas[0][1]
 
 
+def group_sizes(metadata: Any, columns: Sequence[str]) -> list[int]:
+    """Bytes of each row group of a file in memory, of the columns at the top that are read.
+
+    A column of one value is nothing in the file, and eight bytes a number in memory; a row may hold
+    a list of any length.
+    """
+    wanted, paths = (
+        set(columns),
+        [metadata.schema.column(j).path for j in range(metadata.num_columns)],
+    )
+    read = [j for j, path in enumerate(paths) if not wanted.isdisjoint(_beginnings(path))]
+    sizes = []
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        parts = [group.column(j) for j in read]
+        sizes.append(
+            sum(max(part.total_uncompressed_size, NUMBER * part.num_values) for part in parts)
+        )
+    return sizes
+
+
+def _beginnings(name: str) -> set[str]:
+    """Every beginning of a name that a dot ends, and the name."""
+    return {name, *(name[:place] for place, letter in enumerate(name) if letter == ".")}
+
+
 def parquet_source(paths: Sequence[Path | RemoteFile]) -> Source:
     """The columns of all shards, which must have one schema."""
     schema = parquet_schema(paths)
@@ -80,15 +105,12 @@ def parquet_source(paths: Sequence[Path | RemoteFile]) -> Source:
         return columns_of(tables, names)
 
     def size(names: Sequence[str]) -> Size:
-        rows = stored = 0
+        rows = unpacked = 0
         for path in paths:
             with parquet_file(path) as file:
-                metadata = file.metadata
-                rows += metadata.num_rows
-                groups = range(metadata.num_row_groups)
-                stored += sum(metadata.row_group(group).total_byte_size for group in groups)
-        # A column of one value is nothing in the file, and eight bytes a row in memory.
-        return Size(rows, max(stored, NUMBER * rows * len(names)))
+                rows += file.metadata.num_rows
+                unpacked += sum(group_sizes(file.metadata, top_level(schema, names)))
+        return Size(rows, unpacked)
 
     return Source(str(paths[0]), tuple(leaf_names(schema)), load, size=size)
 
@@ -276,10 +298,8 @@ def _require_one_schema(schemas: Sequence[tuple[str, Any]]) -> None:
 
 def top_level(schema: Any, names: Sequence[str]) -> list[str]:
     """The stored columns that hold `names`, some of which may be fields of a struct."""
-    # Every beginning of a wanted name that a dot ends: a.b.c may lie in a or in a.b.
-    beginnings = set(names)
-    for name in names:
-        beginnings.update(name[:place] for place, letter in enumerate(name) if letter == ".")
+    # a.b.c may lie in a or in a.b.
+    beginnings = set().union(*map(_beginnings, names))
     return [name for name in schema.names if name in beginnings]
 
 

@@ -154,11 +154,13 @@ class Tally:
 
     def __init__(self) -> None:
         self._columns: list[Figures] = []
+        # One for all columns, of which there may be very many.
+        self._about = np.empty(TOGETHER)
 
     def of(self, number: int) -> "Figures":
         """Of one column."""
         while len(self._columns) <= number:
-            self._columns.append(Figures())
+            self._columns.append(Figures(self._about))
         return self._columns[number]
 
     def figures(self) -> list[ColumnFigures]:
@@ -170,19 +172,16 @@ class Tally:
 class Figures:
     """Number, mean, spread and range of a column, added up by blocks (Chan et al. 1983)."""
 
-    def __init__(self) -> None:
+    def __init__(self, about: Array | None = None) -> None:
         self._rows = 0
         self._mean = self._square = 0.0
         self._low, self._high = np.inf, -np.inf
-        self._about = np.empty(0)
+        self._room = np.empty(TOGETHER) if about is None else about
 
     def add(self, block: Array) -> None:
         """At most TOGETHER more numbers."""
         rows = len(block)
-        room = -(-rows // MULTIPLIED) * MULTIPLIED
-        if room > len(self._about):
-            self._about = np.empty(room)
-        about = self._about[:room]
+        about = self._room[: -(-rows // MULTIPLIED) * MULTIPLIED]
         # About one of them, so that an offset costs no digits.
         origin = float(block[0])
         np.subtract(block, origin, out=about[:rows], dtype=np.float64)

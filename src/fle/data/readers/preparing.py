@@ -13,7 +13,7 @@ import numpy as np
 
 from fle.data.assembly import ENDLESS, remarks_on_actions, remarks_on_episodes
 from fle.data.dataset import Dataset, emit_warnings
-from fle.data.passes import Array, give_back, keep_memory, on_one_core
+from fle.data.passes import Array, give_back, keep_memory, on_one_core, require_memory
 from fle.data.readers.arrow_tables import leaf_names, parquet_schema
 from fle.data.readers.coding import Wishes
 from fle.data.readers.columns import Columns, Part, precision
@@ -31,7 +31,14 @@ from fle.data.readers.prepared_log import (
     read_contents,
 )
 from fle.data.readers.reading import table_values
-from fle.data.readers.streaming import KnownIds, LogPart, Shard, parts_of, shards_of
+from fle.data.readers.streaming import (
+    KnownIds,
+    LogPart,
+    Shard,
+    memory_of_parts,
+    parts_of,
+    shards_of,
+)
 from fle.data.schema import FACTS, OTHER_ARRAYS, ROW_FIELDS, WORDS
 from fle.errors import DataError, Faults, FLEError, Remark, added_up
 from fle.files import LOCK_NAME, make_directory, remove_leftovers, sole_writer, write_json
@@ -164,10 +171,11 @@ def _make_room(folder: Path) -> None:
 def _written(
     folder: Path, shards: Sequence[Shard], schema: Any, roles: Roles, wishes: Wishes
 ) -> None:
+    rows, names = sum(shard.rows for shard in shards), [*roles.all(), *_dates(schema, roles)]
+    needed = memory_of_parts(shards, schema, names, AT_ONCE + 2)
+    require_memory(needed, f"Preparing {shards[0].path}", rows)
     write_json(folder / PREPARED, {"format": FORMAT, "finished": False})
-    rows = sum(shard.rows for shard in shards)
     log = _Log(folder, rows, follows="next_observation" not in roles.columns)
-    names = [*roles.all(), *_dates(schema, roles)]
     parts = parts_of(shards, schema, roles, names)
     try:
         with tempfile.TemporaryFile(dir=folder) as scratch:

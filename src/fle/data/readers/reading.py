@@ -12,7 +12,7 @@ import numpy as np
 
 from fle.data.assembly import Given, Recorded, assemble
 from fle.data.dataset import Dataset, emit_warnings, restored
-from fle.data.passes import Array, give_back, require_memory
+from fle.data.passes import READING, Array, give_back, require_memory
 from fle.data.readers.arrays import hdf5_source, mapping_source, npz_source
 from fle.data.readers.arrow_tables import arrow_source, csv_source, frame_source, parquet_source
 from fle.data.readers.cache import is_cache, read_cache
@@ -47,8 +47,6 @@ from fle.data.validation import (
 )
 from fle.errors import DataError, Faults, FaultyDataError, SettingsError
 
-# What reading takes at its peak, as a multiple of its columns (`tests/data/test_memory.py`).
-READING = 4.0
 # A row that a message names: "row 3", or both of "rows 3 and 4".
 ROW = re.compile(r"(?<=\brow )\d+|(?<=\brows )\d+(?= and)|(?<=\d and )\d+(?=\))")
 # What opens the files of each format that holds a table.

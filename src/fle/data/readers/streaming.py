@@ -9,11 +9,12 @@ from typing import IO, Any, final
 import numpy as np
 
 from fle.data.episodes import increases, starts_episode
-from fle.data.passes import Array
+from fle.data.passes import READING, Array
 from fle.data.readers.arrow_tables import (
     column_blocks,
     columns_of,
     flattened,
+    group_sizes,
     leaf_names,
     parquet_file,
     top_level,
@@ -93,6 +94,38 @@ def shards_of(paths: Sequence[Any]) -> tuple[Shard, ...]:
     return tuple(shards)
 
 
+def memory_of_parts(
+    shards: Sequence[Shard], schema: Any, names: Sequence[str], at_once: int
+) -> float:
+    """Bytes that parts take at the most, with the row groups that they are cut from.
+
+    at_once: parts that are worked on while the next is read.
+    """
+    columns, size = top_level(schema, names), _rows_of_part(shards, names)
+    groups: list[tuple[int, int]] = []
+    for shard in shards:
+        with parquet_file(shard.path) as file:
+            sizes = group_sizes(file.metadata, columns)
+            rows = [file.metadata.row_group(group).num_rows for group in range(len(sizes))]
+            groups += zip(rows, sizes, strict=True)
+    # Of those that are read in batches, a part.
+    read = [
+        stored if rows <= MOST_AT_ONCE * size else stored * size / rows for rows, stored in groups
+    ]
+    part = max(stored * min(1, size / max(rows, 1)) for rows, stored in groups)
+    # One is used, one is read, and one waits.
+    return min(
+        READING * sum(stored for _, stored in groups), 3 * max(read) + READING * at_once * part
+    )
+
+
+def _rows_of_part(shards: Sequence[Shard], names: Sequence[str]) -> int:
+    total = sum(shard.rows for shard in shards)
+    size = max(2, PART_BYTES // (NUMBER * len(names)))
+    # Equal parts, so that the last is as large as any.
+    return -(-total // max(1, total // size))
+
+
 def parts_of(
     shards: Sequence[Shard], schema: Any, roles: Roles, names: Sequence[str]
 ) -> Iterator[LogPart]:
@@ -100,10 +133,7 @@ def parts_of(
 
     names: the columns that are needed.
     """
-    total = sum(shard.rows for shard in shards)
-    size = max(2, PART_BYTES // (NUMBER * len(names)))
-    # Equal parts, so that the last is as large as any.
-    size = -(-total // max(1, total // size))
+    total, size = sum(shard.rows for shard in shards), _rows_of_part(shards, names)
     every = tuple(leaf_names(schema))
     kept: list[Piece] = []
     first = 0
