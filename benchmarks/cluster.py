@@ -26,7 +26,7 @@ import numpy as np
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 import fle
-from fle.executors import JobsWaitingError, Processes, Ray, Slurm, slurm_array
+from fle.executors import JobsWaitingError, Processes, Ray, Slurm, clusters
 from fle.fitting import Silent
 from fle.paper.environment import describe
 
@@ -150,7 +150,7 @@ def on_ray(folder: Path) -> tuple[dict[str, fle.Evaluation], dict[str, Any]]:
 
 def on_slurm(folder: Path) -> dict[str, fle.Evaluation]:
     """Every task of every array, as SLURM would start it."""
-    slurm_array.MOST_TASKS = 2
+    clusters.MOST_TASKS = 2
     script = folder / "jobs.sbatch"
     while True:
         try:

@@ -22,8 +22,8 @@ from onnx import TensorProto, helper, numpy_helper
 import fle
 from fle.cli.commands import COMMANDS
 from fle.cli.compare_command import run_folders
+from fle.cli.inputs import listed_policies
 from fle.cli.parser import read_config
-from fle.cli.policy_lists import listed_policies
 from fle.executors import JobsFile
 from fle.fitting.evaluation import Evaluation
 from fle.fitting.growth import Growth, inherited

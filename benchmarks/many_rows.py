@@ -195,7 +195,7 @@ def recorded() -> list[float]:
     """What the process would grow to by each estimate that is made from now on."""
     from fle.data import passes
     from fle.data.readers import arrays, arrow_tables, reading
-    from fle.fitting import carrying_out, decisions, progress
+    from fle.fitting import decisions, plans, progress
     from fle.policies import answers
 
     estimates: list[float] = []
@@ -203,7 +203,7 @@ def recorded() -> list[float]:
     def record(needed: float, what: str, rows: int) -> None:
         estimates.append(passes._size_of_process() + needed)
 
-    for module in (arrays, arrow_tables, reading, carrying_out, decisions, progress, answers):
+    for module in (arrays, arrow_tables, reading, plans, decisions, progress, answers):
         module.require_memory = record  # type: ignore[attr-defined]
     return estimates
 

@@ -27,7 +27,7 @@ sys.path[:0] = [str(HERE)]
 
 import fle  # noqa: E402
 from fle.baselines import Estimate, second_opinions_of  # noqa: E402
-from fle.baselines.correction import sample_atoms  # noqa: E402
+from fle.baselines.importance import sample_atoms  # noqa: E402
 from fle.files import read_json, write_json  # noqa: E402
 from fle.paper.environment import describe  # noqa: E402
 from fle.returns.opinions import Opinion, SecondOpinions  # noqa: E402

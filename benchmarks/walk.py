@@ -1,8 +1,8 @@
 """The way of a Parquet row to a number on the page: which modules run, in which order.
 
 Traces a real run, `fle.read`, `fle.evaluate` and `.report`, and prints every module of fle in the
-order in which a function of it first runs, with the changes of top folder on the way. Code that
-runs while a module is imported does not count.
+order in which a function of it first runs, with the changes of top folder on the way; and the same
+figures without second opinions. Code that runs while a module is imported does not count.
 """
 
 import sys
@@ -43,10 +43,10 @@ def policy(observations: np.ndarray) -> np.ndarray:
     return np.full((len(observations), 2), 0.5)
 
 
-def run(folder: Path) -> None:
+def run(folder: Path, *, second_opinions: bool) -> None:
     """What a user writes."""
-    data = fle.read(folder / "log.parquet")
-    result = fle.evaluate(data, policy, gamma=0.5, recipe={"steps": 20})
+    data, short = fle.read(folder / "log.parquet"), {"steps": 20}
+    result = fle.evaluate(data, policy, gamma=0.5, recipe=short, second_opinions=second_opinions)
     result.report(folder / "report.html")
 
 
@@ -59,7 +59,7 @@ def importing(frame: FrameType | None) -> bool:
     return False
 
 
-def walk() -> list[str]:
+def walk(*, second_opinions: bool) -> list[str]:
     """Modules in the order in which a function of them first runs."""
     visited: dict[str, None] = {}
 
@@ -74,7 +74,7 @@ def walk() -> list[str]:
         threading.setprofile(note)
         sys.setprofile(note)
         try:
-            run(Path(name))
+            run(Path(name), second_opinions=second_opinions)
         finally:
             sys.setprofile(None)
             threading.setprofile(None)  # type: ignore[arg-type]
@@ -88,10 +88,11 @@ def changes(modules: list[str]) -> int:
 
 
 def main() -> None:
-    modules = walk()
-    print("\n".join(modules))
+    whole, plain = walk(second_opinions=True), walk(second_opinions=False)
+    print("\n".join(whole))
     total = len(list(ROOT.rglob("*.py")))
-    print(f"\n{len(modules)} of {total} modules, {changes(modules)} changes of top folder")
+    print(f"\n{len(whole)} of {total} modules, {changes(whole)} changes of top folder")
+    print(f"without second opinions {len(plain)}, {changes(plain)} changes")
 
 
 if __name__ == "__main__":

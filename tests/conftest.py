@@ -129,15 +129,15 @@ def second_opinions_when_asked():
 
     They are left out here, and nowhere else, whatever fixture makes the evaluation.
     """
-    from fle.fitting import carrying_out
+    from fle.fitting import plans
 
-    usual = carrying_out.with_second_opinions
+    usual = plans.with_second_opinions
 
     def with_second_opinions(planned, evaluation):
         return usual(planned, evaluation) if Opinions.asked else evaluation
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(carrying_out, "with_second_opinions", with_second_opinions)
+        patch.setattr(plans, "with_second_opinions", with_second_opinions)
         yield
 
 

@@ -71,7 +71,7 @@ def command(folder, directory, *words):
 
 def test_without_its_file_the_model_is_unknown():
     assert "laplace" not in fle.models.names()
-    with pytest.raises(SettingsError, match=r"model must be one of auto, .* got 'laplace'"):
+    with pytest.raises(SettingsError, match=r"model: expected one of auto, .* got 'laplace'"):
         fle.models.family("laplace")
 
 

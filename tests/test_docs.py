@@ -6,6 +6,7 @@ one that imports a package in NOT_INSTALLED, is only checked for its syntax and 
 """
 
 import ast
+import doctest
 import importlib
 import importlib.util
 import inspect
@@ -175,6 +176,25 @@ def test_names_exist(name):
     page = GUIDES[name]
     trees = [*(block.tree() for block in page.python()), *parsed_spans(page)]
     assert [wrong for tree in trees for wrong in wrong_names(tree)] == []
+
+
+EXCEPTIONS = {"FLEError", "FLEWarning"}
+CALLED = [n for n in fle.__all__ if callable(getattr(fle, n)) and n not in EXCEPTIONS]
+
+
+def examples(text):
+    """The code of a docstring: what follows `Example:` in backticks, and doctests."""
+    _, _, after = text.partition("Example:")
+    spans = [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", after)]
+    return [*spans, *(example.source for example in doctest.DocTestParser().get_examples(text))]
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_what_users_call_has_an_example(name):
+    """It parses, and names only what there is."""
+    found = examples(inspect.getdoc(getattr(fle, name)))
+    assert found
+    assert [wrong for code in found for wrong in wrong_names(ast.parse(code))] == []
 
 
 FILES = [

@@ -49,7 +49,7 @@ HANDED_ON = {
     ("fitting/evaluation.py", "trust"),
     ("returns/distribution.py", "report"),
     ("fitting/contest.py", "baselines"),
-    ("fitting/carrying_out.py", "baselines"),
+    ("fitting/plans.py", "baselines"),
 }
 # May import anything below the command line.
 TOP = {"__init__", "paper", "cli", "__main__"}

@@ -139,7 +139,7 @@ class Recipe:
         except TypeError:
             right = False
         if not right:
-            raise SettingsError(f"{name} must be {expected}, got {value!r}.")
+            raise SettingsError(f"{name}: expected {expected}, got {value!r}.")
 
     @classmethod
     def of(cls, given: "Recipe | Mapping[str, Any] | None") -> "Recipe":

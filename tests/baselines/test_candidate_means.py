@@ -7,7 +7,7 @@ from tabular_logs import BEYOND, MDP, MODEL, TARGET, logged
 import fle
 from fle.baselines import fitted_q_evaluation
 from fle.baselines.candidate_means import CandidateMeans
-from fle.fitting.planning import Planner
+from fle.fitting.planning import Asked, Planner
 from fle.tasks.tabular import random_policy
 
 OTHERS = [random_policy(4, 2, seed) for seed in range(3)]
@@ -25,7 +25,7 @@ def true_mean(policy, question):
 
 
 def looked(data, policies, question):
-    planner = Planner.of(data, model=MODEL, **QUESTIONS[question]).survey()
+    planner = Planner.of(data, Asked(model=MODEL, **QUESTIONS[question])).survey()
     plans = [planner.plan(policy) for policy in policies]
     means = CandidateMeans.of(plans[0], np.ones(1))
     return plans, [means.look(plan) for plan in plans]
@@ -84,7 +84,7 @@ def test_features_of_each_action_are_multiplied_block_by_block():
         episodes=log.episodes,
         number_of_actions=2,
     )
-    planner = Planner.of(data, gamma=DISCOUNT, model=MODEL).survey()
+    planner = Planner.of(data, Asked(gamma=DISCOUNT, model=MODEL)).survey()
     plan = planner.plan([0.3, 0.7])
     means = CandidateMeans.of(plan, np.ones(1))
     lines = means.used.lines(plan, np.random.default_rng(0))

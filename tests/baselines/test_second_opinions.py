@@ -12,7 +12,7 @@ from tabular_logs import BEYOND, CHANCES, MDP, MODEL, SUPPORT, TARGET, logged, p
 import fle
 from fle.baselines import second_opinions_of
 from fle.baselines.second_opinions import _alike
-from fle.fitting.carrying_out import with_second_opinions
+from fle.fitting.plans import with_second_opinions
 from fle.returns import risk
 from fle.returns.opinions import COMPARED, FALSE_ALARM, Figure, Opinion, SecondOpinions
 

@@ -34,7 +34,7 @@ def stopped(capsys, tmp_path, words, monkeypatch):
     monkeypatch.setattr(checkpoints, "SECONDS_BETWEEN", 0.0)
     out = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(sys.modules["fle.fitting.carrying_out"], "default_progress", Stop)
+        patch.setattr(sys.modules["fle.fitting.plans"], "default_progress", Stop)
         answer = run(capsys, *words, "--out", out)
     assert answer.code == 130
     assert "goes on when the command is repeated" in answer.err

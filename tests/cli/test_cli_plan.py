@@ -6,27 +6,14 @@ import json
 import numpy as np
 import pytest
 from cli_runs import ROWS, log, run, write
+from recipe_changes import changed
 
 import fle
 from fle.cli.messages import in_options
 
-PROBLEMS = {"finite": ("--horizon", "4"), "discounted": ("--gamma", "0.5")}
-ARGUMENTS = {"finite": {"horizon": 4}, "discounted": {"gamma": 0.5}}
-CHANGES = {
-    "steps": 7,
-    "batch_size": 30,
-    "learning_rate": 0.2,
-    "weight_decay": 0.5,
-    "draws": 3,
-    "schedule": "constant",
-    "average": 0.3,
-    "frame_tolerance": 0.7,
-    "start": "fresh",
-    "held_out": 0.4,
-    "component_prior": 0.9,
-    "beta": 0.125,
-    "scale_floor": 0.2,
-}
+# How far the log is followed decides the number of stages, and that the steps of each.
+PROBLEMS = {"finite": ("--horizon", "4"), "discounted": ("--gamma", "0.5", "--stages", "9")}
+ARGUMENTS = {"finite": {"horizon": 4}, "discounted": {"gamma": 0.5, "stages": 9}}
 
 
 @pytest.fixture
@@ -53,7 +40,7 @@ def test_one_recipe_from_python_a_file_and_the_command_line(capsys, tmp_path, pr
     usual = fle.plan(data, policy, **ARGUMENTS[problem]).recipe
     assert recipe_of(capsys, path, *PROBLEMS[problem]) == dataclasses.asdict(usual)
     config = tmp_path / "recipe.toml"
-    for name, value in (CHANGES | {"trend": not usual.trend}).items():
+    for name, value in changed(usual).items():
         expected = dataclasses.asdict(usual) | {name: value}
         written = json.dumps(value)
         ours = fle.plan(data, policy, **ARGUMENTS[problem], recipe={name: value})

@@ -9,7 +9,7 @@ from cli_runs import QUICK, ROWS, log, run, write
 
 from fle.cli.compare_command import run_folders
 from fle.cli.front import UsageError
-from fle.cli.policy_lists import listed_policies
+from fle.cli.inputs import listed_policies
 
 
 @pytest.fixture

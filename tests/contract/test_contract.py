@@ -6,19 +6,30 @@ questions of the same few results.
 
 from functools import cache
 
+import equinox as eqx
+import jax
 import numpy as np
 import pytest
 from contract_models import CASES, LINEAR_STD, MIXTURE_STD, ROWS, TABULAR
+from jax.flatten_util import ravel_pytree
 from scipy import stats
 
 import fle
 from fle.errors import ModelError
 from fle.fitting.sampling import SAMPLE_BLOCK
-from fle.recipe import WEIGHT_DECAYS, usual
+from fle.recipe import ONE_FIT, WEIGHT_DECAYS, usual
 from fle.returns import sampling_floor, wasserstein
 
 with_density = [name for name, case in CASES.items() if case.density]
 without_density = [name for name, case in CASES.items() if not case.density]
+
+trained_by_likelihood = [
+    name
+    for name in with_density
+    if getattr(CASES[name].spec(1.0, 0.0).objective(ONE_FIT), "in_nats", False)
+]
+# Of a law's parameters, along the gradient.
+STRIDE = 2e-3
 
 every_model = pytest.mark.parametrize("name", CASES)
 
@@ -83,6 +94,32 @@ def test_samples_agree_with_the_density(name):
     test = stats.kstest(samples, lambda z: np.interp(z, grid + width / 2, cdf))
     # False-alarm rate 1e-4.
     assert test.pvalue > 1e-4
+
+
+@pytest.mark.parametrize("name", trained_by_likelihood)
+def test_the_derivative_of_a_density_is_its_own(name):
+    """What regularises a fit is no part of `log_prob`: differences of it are its gradients."""
+    (fitted,), query = reward_fit(name).fits, reward_problem(name).queries[0]
+    inputs = reward_fit(name).encoder.inputs(
+        np.array([query.observation]), np.array([query.action])
+    )[0]
+    parameters, rest = eqx.partition(fitted.law, eqx.is_inexact_array)
+    flat, unravel = ravel_pytree(parameters)
+    uniforms = np.random.default_rng(0).random((7, fitted.law.noise_size), np.float32)
+    known = fitted.law.condition(inputs)
+    returns = jax.jit(jax.vmap(lambda u: fitted.law.draw(known, u)))(uniforms)
+
+    @jax.jit
+    def total(values):
+        law = eqx.combine(unravel(values), rest)
+        return jax.vmap(lambda z: law.log_prob(inputs, z))(returns).sum()
+
+    gradient = jax.jit(jax.grad(total))(flat)
+    length = float(np.linalg.norm(gradient))
+    step = STRIDE * gradient / length
+    # Sums of about ten are rounded by some 1e-6, which is below a thousandth of this difference.
+    difference = float(total(flat + step)) - float(total(flat - step))
+    assert difference / (2 * STRIDE) == pytest.approx(length, rel=0.02)
 
 
 @pytest.mark.parametrize("name", without_density)

@@ -7,7 +7,7 @@ from quick_fits import GMM, QUICK, TABLE, TABLE_TRAINING, bandit, cycle
 
 import fle
 from fle.errors import DataError, ModelError, SettingsError
-from fle.fitting.evaluation import _systematic
+from fle.fitting.sampling import systematic
 from fle.tasks import LQR
 
 CART = LQR.example(horizon=3)
@@ -93,10 +93,10 @@ def test_step_of_a_discounted_problem(ring):
         (
             [0.5, 0.1, 0.2],
             [0.3],
-            r"observation must have 2 columns like the data, got shape \(3,\)",
+            r"observation: expected 2 columns like the data, got shape \(3,\)",
         ),
-        ([0.5, 0.1], [0.3, 0.4], "action must have 1 columns"),
-        ([0.5, np.nan], [0.3], "observation must be finite"),
+        ([0.5, 0.1], [0.3, 0.4], "action: expected 1 columns"),
+        ([0.5, np.nan], [0.3], "observation: expected finite"),
         ([[0.5, 0.1], [0.2, 0.3]], [[0.1], [0.2], [0.3]], "2 observations and 3 actions"),
     ],
 )
@@ -108,10 +108,10 @@ def test_wrong_vectors(cart, observation, action, message):
 @pytest.mark.parametrize(
     ("observation", "action", "message"),
     [
-        (10, 0, "observation must be whole numbers from 0 to 9, got 10"),
-        (-1, 0, "observation must be whole numbers"),
-        (1.5, 0, "observation must be whole numbers"),
-        (0, 1, "action must be whole numbers from 0 to 0, got 1"),
+        (10, 0, "observation: expected whole numbers from 0 to 9, got 10"),
+        (-1, 0, "observation: expected whole numbers"),
+        (1.5, 0, "observation: expected whole numbers"),
+        (0, 1, "action: expected whole numbers from 0 to 0, got 1"),
     ],
 )
 def test_wrong_codes(ring, observation, action, message):
@@ -172,7 +172,7 @@ def test_a_rare_action_of_many_equal_starts_is_drawn_as_often_as_it_is_taken():
     # 10,000 starts, 100,000 draws: equal steps of 0.1 starts would always pass by a chance of 0.02.
     weights = np.tile([0.02, 0.98], 10_000) / 10_000
     for seed in range(5):
-        picks = _systematic(weights, 100_000, np.random.default_rng(seed))
+        picks = systematic(weights, 100_000, np.random.default_rng(seed))
         counts = np.bincount(picks, minlength=weights.size)
         assert np.abs(counts - 100_000 * weights).max() <= 1
         # Independent draws would have a standard error of 44; five of them pass once in 2e6.

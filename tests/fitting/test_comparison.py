@@ -166,7 +166,7 @@ def test_two_samples_of_one_distribution_cannot_be_told_apart():
 
 @pytest.mark.parametrize("order", [0, 3, "first"])
 def test_orders_of_dominance(order):
-    with pytest.raises(SettingsError, match=f"order must be 1 or 2, got {order!r}"):
+    with pytest.raises(SettingsError, match=f"order: expected 1 or 2, got {order!r}"):
         RANKED.dominance(order)
 
 
@@ -315,7 +315,7 @@ def test_vector_rewards_are_ranked_by_a_weighted_sum():
 
 
 def test_what_cannot_be_compared():
-    with pytest.raises(SettingsError, match="at least one policy, got none"):
+    with pytest.raises(SettingsError, match="policies: expected at least one, got none"):
         fle.compare(two_armed(), {}, gamma=0.5)
     with pytest.raises(SettingsError, match="weights is for several rewards"):
         fle.compare(two_armed(), POLICIES, gamma=0.5, weights=[2.0])

@@ -25,16 +25,16 @@ def planned(data=None, **settings):
     ("settings", "message"),
     [
         ({}, "neither was given"),
-        ({"gamma": -0.1}, r"gamma must lie in \[0, 1\], got -0.1"),
-        ({"gamma": 1.1}, r"gamma must lie in \[0, 1\], got 1.1"),
-        ({"gamma": float("nan")}, r"gamma must lie in \[0, 1\]"),
+        ({"gamma": -0.1}, r"gamma: expected a number in \[0, 1\], got -0.1"),
+        ({"gamma": 1.1}, r"gamma: expected a number in \[0, 1\], got 1.1"),
+        ({"gamma": float("nan")}, r"gamma: expected a number in \[0, 1\]"),
         ({"gamma": 1.0}, "gamma = 1 without a horizon"),
         ({"horizon": 0}, "whole number of at least 1, got 0"),
         ({"horizon": 2.5}, "whole number of at least 1, got 2.5"),
         ({"horizon": 3, "stages": 3}, "stages is for discounted problems"),
-        ({"gamma": 0.9, "stages": 0}, "stages must be at least 1, got 0"),
+        ({"gamma": 0.9, "stages": 0}, "stages: expected at least 1, got 0"),
         ({"gamma": 0.9, "rows": "step"}, "needs a horizon"),
-        ({"gamma": 0.9, "rows": "every"}, 'rows must be "all", "step" or "split", got \'every\''),
+        ({"gamma": 0.9, "rows": "every"}, 'rows: expected "all", "step" or "split", got \'every\''),
         ({"gamma": 0.9, "model": "gnm"}, "got 'gnm'. Did you mean 'gmm'"),
         ({"gamma": 0.9, "model": "xyz"}, "one of auto, autoregressive, .*; got 'xyz'.$"),
         ({"horizon": 3, "rows": "step"}, "the data has no step index"),
@@ -74,7 +74,7 @@ def test_errors_say_what_was_expected_and_what_came(settings, message):
 )
 def test_settings_of_a_recipe_are_checked(settings):
     (name,) = settings
-    with pytest.raises(SettingsError, match=f"{name} must be"):
+    with pytest.raises(SettingsError, match=f"{name}: expected"):
         fle.Recipe(**settings)
 
 

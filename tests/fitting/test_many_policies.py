@@ -10,7 +10,7 @@ import fle
 from fle.errors import SettingsError
 from fle.fitting import contest as contests
 from fle.fitting.contest import Contest
-from fle.fitting.planning import LogFacts, Planner
+from fle.fitting.planning import Asked, LogFacts, Planner
 from fle.fitting.progress import Silent
 from fle.report.comparison_page import render_comparison
 from fle.returns import measure
@@ -97,7 +97,7 @@ def test_the_logging_policy_is_estimated_once(monkeypatch):
     made = []
     known = LogFacts.logging.func
     monkeypatch.setattr(LogFacts.logging, "func", lambda facts: made.append(1) or known(facts))
-    planner = Planner.of(DATA, **SETTINGS)
+    planner = Planner.of(DATA, Asked(**SETTINGS))
     for policy in policies(3).values():
         planner.survey().plan(policy)
         planner.sharing(5).plan(policy)
@@ -106,7 +106,7 @@ def test_the_logging_policy_is_estimated_once(monkeypatch):
 
 def contest(given, data=DATA, **how):
     usual = {"by": measure("mean"), "progress": Silent()}
-    return Contest.of(Planner.of(data, **SETTINGS), given, **usual | how)
+    return Contest.of(Planner.of(data, Asked(**SETTINGS)), given, **usual | how)
 
 
 def test_answers_of_many_policies_are_not_all_held(monkeypatch):

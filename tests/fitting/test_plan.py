@@ -1,37 +1,20 @@
 """`fle.plan` resolves everything and trains nothing."""
 
 import dataclasses
+import inspect
 
 import numpy as np
 import pytest
 from quick_fits import TABLE, bandit, cycle
+from recipe_changes import CHANGES, changed
 
 import fle
 from fle.errors import CoverageError, FLEWarning
+from fle.fitting.planning import Asked
 from fle.recipe import Recipe, resolve
 
 BRIEF = fle.Recipe(steps=2, batch_size=20, weight_decay=0.0)
 PROBLEMS = {"finite": {"horizon": 10}, "discounted": {"gamma": 0.9}}
-# For each setting, something that no problem has by default; what is yes or no is turned round.
-CHANGES = {
-    "steps": 7,
-    "batch_size": 30,
-    "learning_rate": 0.2,
-    "weight_decay": 0.5,
-    "draws": 3,
-    "schedule": "constant",
-    "average": 0.3,
-    "frame_tolerance": 0.7,
-    "start": "fresh",
-    "held_out": 0.4,
-    "trace": 0.3,
-    "occupancy": None,
-    "trend": None,
-    "component_prior": 0.9,
-    "beta": 0.125,
-    "scale_floor": 0.2,
-    "objective": "energy",
-}
 
 
 @pytest.fixture
@@ -89,7 +72,7 @@ def test_one_setting_changes_that_setting_and_nothing_else(name, problem):
         # How far the log is followed decides the number of stages, and that the steps of each.
         problem = {**problem, "stages": 20}
     usual = fle.plan(data, [1.0], **problem).recipe
-    value = not getattr(usual, name) if CHANGES[name] is None else CHANGES[name]
+    value = changed(usual)[name]
     expected = dataclasses.replace(usual, **{name: value})
     assert expected != usual
     for given in (fle.Recipe(**{name: value}), {name: value}):
@@ -176,3 +159,23 @@ def test_a_page_shows_it_escaped():
     assert hostile not in page
     assert "about &lt;script&gt;alert(1)&lt;/script&gt; &amp; more" in page
     assert page.count("<tr>") == len(plan.rows())
+
+
+@pytest.mark.parametrize(
+    ("function", "without"),
+    [
+        (fle.plan, set()),
+        (fle.evaluate, set()),
+        (fle.compare, {"calibration", "earlier"}),
+        (fle.gate, {"interval", "second_opinions", "calibration", "quick", "earlier"}),
+    ],
+)
+def test_what_is_asked_is_the_same_everywhere(function, without):
+    """Each has the arguments of a plan with the defaults of a plan, but for what has no sense."""
+    asked = {field.name: field.default for field in dataclasses.fields(Asked)}
+    given = {
+        name: one.default
+        for name, one in inspect.signature(function).parameters.items()
+        if name in asked
+    }
+    assert given == {name: value for name, value in asked.items() if name not in without}

@@ -265,6 +265,6 @@ def test_a_loss_that_is_not_a_number_keeps_the_last_good_stage(tmp_path, monkeyp
 
 
 def test_resume_has_two_values(tmp_path):
-    with pytest.raises(SettingsError, match='resume must be "latest" or "previous"'):
+    with pytest.raises(SettingsError, match='resume: expected "latest" or "previous"'):
         evaluate(tmp_path, resume="never")
     assert not list(tmp_path.iterdir())

@@ -105,7 +105,7 @@ def test_models_without_it_say_so():
     law = law_of(fle.Histogram(bins=4, hidden=()))
     with pytest.raises(ModelError, match="cannot be differentiated"):
         loss(law, jnp.array([[0.0]]))
-    with pytest.raises(SettingsError, match="objective must be"):
+    with pytest.raises(SettingsError, match="objective: expected"):
         fle.Recipe(objective="other")
 
 

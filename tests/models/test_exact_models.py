@@ -195,5 +195,5 @@ def test_linear_quadratic_refuses_discrete_actions_and_no_noise():
     data = fle.Dataset(**SPARSE.offline_data(600, seed=0))
     with pytest.raises(ModelError, match="continuous observations and actions"):
         fle.evaluate(data, SPARSE_POLICY, horizon=2, model=fle.LinearQuadratic(0.2))
-    with pytest.raises(SettingsError, match="noise_std must be positive"):
+    with pytest.raises(SettingsError, match="noise_std: expected a positive"):
         fle.LinearQuadratic(0.0)

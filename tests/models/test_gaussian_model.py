@@ -47,7 +47,7 @@ def test_loss_is_the_expected_negative_log_likelihood():
 
 
 def test_fixed_std_must_be_positive():
-    with pytest.raises(SettingsError, match="std must be positive"):
+    with pytest.raises(SettingsError, match="std: expected a positive"):
         fle.Gaussian(std=0.0)
 
 

@@ -120,9 +120,9 @@ def test_codes_reach_the_function_as_codes():
 
 
 def test_what_cannot_be_is_refused():
-    with pytest.raises(SettingsError, match="must be a function"):
+    with pytest.raises(SettingsError, match="expected a function"):
         fle.Linear(3)
-    with pytest.raises(SettingsError, match="variance must be"):
+    with pytest.raises(SettingsError, match="variance: expected"):
         fle.Linear(quadratic, variance="none")
     data = logged(100, 0)
     with pytest.raises(ModelError, match="expected a matrix of 2 rows"):

@@ -10,9 +10,9 @@ import pytest
 from sample_runs import made_up_run
 
 from fle.files import read_json, write_json
-from fle.paper import command, figures, lock_runs, studies, theory
+from fle.paper import command, lock_runs, studies, theory
 from fle.paper.command import RunsBar
-from fle.paper.figures import png_image
+from fle.paper.results import png_image
 from fle.paper.studies import Study
 
 
@@ -68,7 +68,7 @@ def test_everything_is_written_and_nothing_is_made_twice(performed, tmp_path, ca
     assert "http://" not in page.replace("http://www.w3.org", "")
 
     # The figures are there; drawing them again only takes time.
-    monkeypatch.setattr(figures, "write_figures", lambda *_: None)
+    monkeypatch.setattr("fle.paper.results.write_figures", lambda *_: None)
     assert reproduce(*arguments) == 0
     assert len(performed) == 8
     # More seeds: only the new ones.

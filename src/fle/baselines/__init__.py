@@ -4,11 +4,12 @@ plan = fle.plan(data, policy, gamma=0.99)
 fle.baselines.weighted_importance_sampling(plan).returns.cvar(0.1)
 """
 
-from fle.baselines.correction import direct_method, doubly_robust
 from fle.baselines.critics import Critics
 from fle.baselines.estimates import Estimate
 from fle.baselines.fitted_q import fitted_q_evaluation
 from fle.baselines.importance import (
+    direct_method,
+    doubly_robust,
     importance_sampling,
     per_decision_importance_sampling,
     weighted_importance_sampling,

@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fle.baselines.features import Matrix
 from fle.baselines.fitted_q import UsedLines, UsedRows
+from fle.baselines.least_squares import Equations, Matrix, Solver, ridge_of, scaled
 from fle.baselines.logged_episodes import FloatArray, IntArray
-from fle.baselines.value_equations import Equations, Solver, ridge_of, scaled
 from fle.fitting.plans import Plan
 from fle.fitting.problem import sum_of_discounts
 from fle.returns import risk

@@ -16,7 +16,7 @@ from fle.fitting.evaluation import Evaluation
 from fle.fitting.planning import evaluate
 from fle.fitting.plans import Plan
 from fle.fitting.problem import Problem, sum_of_discounts
-from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness, draw_block, in_data_units
+from fle.fitting.sampling import Purpose, Randomness, draws, in_data_units
 from fle.policies import ActionTable, Policy, load_policy, settle, tabulated
 from fle.recipe import Recipe
 from fle.returns.calibration import Calibration
@@ -123,10 +123,8 @@ def _drawn(
         fitted = evaluation.fits[-1 if horizon is None else horizon - 1 - step]
         left = None if horizon is None else horizon - int(step)
         offset = encoder.reward_centre * sum_of_discounts(evaluation.gamma, left)
-        for start in range(0, len(group), SAMPLE_BLOCK):
-            block = group[start : start + SAMPLE_BLOCK]
-            drawn = draw_block(fitted, inputs[block], generator)
-            result[block] = in_data_units(fitted, drawn, encoder.reward_unit, offset)
+        drawn = draws(fitted, inputs[group], generator)
+        result[group] = in_data_units(fitted, drawn, encoder.reward_unit, offset)
     return result
 
 

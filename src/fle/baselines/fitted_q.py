@@ -13,9 +13,8 @@ import numpy as np
 from scipy.stats import norm
 
 from fle.baselines.critics import drawn_actions
-from fle.baselines.features import Features, Matrix, features_of
+from fle.baselines.least_squares import Equations, Features, Matrix, features_of, scaled
 from fle.baselines.logged_episodes import FloatArray, IntArray
-from fle.baselines.value_equations import Equations, scaled
 from fle.errors import ModelError, SettingsError
 from fle.fitting.plans import Plan
 from fle.fitting.problem import sum_of_discounts

@@ -10,9 +10,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from fle.baselines.correction import sample_atoms
 from fle.baselines.critics import drawn_actions
 from fle.baselines.estimates import Estimate
+from fle.baselines.importance import sample_atoms
 from fle.baselines.logged_episodes import FloatArray, IntArray
 from fle.data import Dataset
 from fle.data.passes import centre_and_scale

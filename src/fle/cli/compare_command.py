@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING, Any
 from fle.cli.check_command import describe
 from fle.cli.commands import COMPARE
 from fle.cli.evaluate_command import results
-from fle.cli.inputs import asked_executor, planner, read_data_to_fit
+from fle.cli.inputs import (
+    LONGEST_NAME,
+    NamedPolicies,
+    asked_executor,
+    listed_policies,
+    planner,
+    read_data_to_fit,
+)
 from fle.cli.messages import DONE, NO_ESTIMATE, Messages, Outcome, in_options, json_text
 from fle.cli.parser import CONFIG
-from fle.cli.policy_lists import LONGEST_NAME, NamedPolicies, listed_policies
 from fle.cli.run_files import (
     COMPARISON,
     COMPARISON_PAGE,
@@ -48,6 +54,7 @@ def compare(options: argparse.Namespace, messages: Messages) -> Outcome:
     data = read_data_to_fit(options, list(texts.values()))
     from fle.fitting.comparison import Comparison, ranking_weights
     from fle.fitting.contest import Contest
+    from fle.fitting.jobs import Handling
     from fle.fitting.progress import default_progress
 
     contest = Contest.of(
@@ -64,14 +71,8 @@ def compare(options: argparse.Namespace, messages: Messages) -> Outcome:
     # Once for all of them: the data are the same.
     out = Path(options.out) if folders else None
     with settings_kept(out, COMPARE, options, data, list(folders.values())):
-        comparison = Comparison.of_contest(
-            contest,
-            weights=options.weights,
-            anyway=options.anyway,
-            out=folders or None,
-            resume=options.resume,
-            executor=executor,
-        )
+        how = Handling(executor, options.anyway, None, folders or None, options.resume)
+        comparison = Comparison.of_contest(contest, options.weights, how)
     names = [name for name, _ in comparison.ranking(options.by)]
     lines = _lines(comparison, names, data, options)
     document = _document(comparison, names, data, options)

@@ -64,10 +64,11 @@ def carry_out(options: argparse.Namespace, messages: Messages, truth: Truth | No
         return Outcome((why, WAY_OUT), {**document, "returns": None}, NO_ESTIMATE)
     plan.cost.require_memory()
     out = None if options.out is None else Path(options.out)
-    from fle.fitting.jobs import carried_out
+    from fle.fitting.jobs import Handling, carried_out
 
     with settings_kept(out, EVALUATE, options, data, [] if out is None else [out]):
-        evaluation = carried_out(plan, executor, options.anyway, None, out, options.resume)
+        how = Handling(executor, options.anyway, None, out, options.resume)
+        evaluation = carried_out(plan, how)
     document["verdict"] = evaluation.verdict.as_plain()
     if evaluation.withheld is not None:
         if out is not None:

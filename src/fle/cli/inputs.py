@@ -1,8 +1,12 @@
-"""From options to data, policies and plans."""
+"""From options to data, policies, of which there may be many, and plans."""
 
 import argparse
 import dataclasses
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from glob import glob
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fle import models
@@ -11,9 +15,10 @@ from fle.cli.options import NONE
 from fle.data import Dataset, prepare, read
 from fle.data.readers.coding import Wishes
 from fle.data.readers.inspection import Inspection, inspect
-from fle.errors import PolicyError, SettingsError, nearest
+from fle.data.readers.reading import open_table
+from fle.errors import FLEError, PolicyError, SettingsError, nearest
 from fle.executors import Executor, Processes, Ray, Slurm
-from fle.files import without_secrets
+from fle.files import toml_content, without_secrets
 from fle.manifests import misfit
 from fle.policies import Policy, RowProbabilities, load_policy
 from fle.policies.loading import TIMEOUT_SECONDS
@@ -21,6 +26,7 @@ from fle.recipe import Recipe
 from fle.screen import doing, one_line
 
 if TYPE_CHECKING:
+    from fle.data.readers.columns import Source
     from fle.fitting import Plan
     from fle.fitting.planning import Planner
     from fle.returns.intervals import Interval
@@ -30,6 +36,8 @@ POLICY_MEMORY: int | None = 4 * 2**30
 COLUMNS = "columns"
 # What `fle.data.read` calls probabilities that have no other name.
 UNNAMED = "probability"
+SUFFIX, TABLE, WILD = ".onnx", ".toml", "*?["
+MOST_POLICIES, LONGEST_NAME = 1_000, 100
 
 
 def read_data(options: argparse.Namespace, policies: Sequence[str]) -> Dataset:
@@ -125,26 +133,17 @@ def planned(text: str, data: Dataset, options: argparse.Namespace) -> "Plan":
 
 def planner(data: Dataset, options: argparse.Namespace) -> "Planner":
     """What makes the plans of all policies of a command."""
-    from fle.fitting.planning import Planner
+    from fle.fitting.planning import Asked, Planner
 
-    return Planner.of(
-        data,
-        gamma=options.gamma,
-        horizon=options.horizon,
-        model=named_model(options),
-        rows=options.rows,
-        stages=options.stages,
-        recipe=options.recipe,
-        action_draws=options.action_draws,
-        seed=options.seed,
-        interval=asked_interval(options),
-        second_opinions=not options.no_second_opinions,
-        # Not of commands that evaluate several policies: they have one log.
-        calibration=getattr(options, "calibration", False),
-        # A gate has no such option: what decides is never a first look.
-        quick=getattr(options, "quick", False),
-        earlier=getattr(options, "from", None),
-    )
+    # What a command has no option for stays as usual: a gate gives no first look, as that decides
+    # nothing, and what evaluates several policies has one log.
+    others = {
+        "model": named_model(options),
+        "interval": asked_interval(options),
+        "second_opinions": not options.no_second_opinions,
+        "earlier": getattr(options, "from", None),
+    }
+    return Planner.of(data, Asked.among(vars(options) | others))
 
 
 def asked_executor(options: argparse.Namespace) -> Executor | None:
@@ -239,3 +238,113 @@ def _probability(options: argparse.Namespace, policies: Sequence[str]) -> Any:
     if set(wanted) <= {UNNAMED}:
         return own
     return wanted
+
+
+class NamedPolicies(Mapping[str, Policy]):
+    """Policies by name, each loaded when it is asked for: a file takes a process of its own."""
+
+    def __init__(self, texts: Mapping[str, str], data: Dataset, options: argparse.Namespace):
+        self._texts, self._data, self._options = texts, data, options
+
+    def __getitem__(self, name: str) -> Policy:
+        text = self._texts[name]
+        try:
+            return named_policy(text, self._data, self._options)
+        except FLEError as error:
+            if text in str(error):
+                raise
+            raise type(error)(f"{text}: {error}") from error
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+
+def listed_policies(given: Sequence[str], data: Sequence[str]) -> dict[str, str]:
+    """By name, what every --policy of a comparison stands for.
+
+    A folder is all ONNX files in it, a pattern those that fit it, named as the files are; a TOML
+    file is a table `[policies]` of names; `columns:PREFIX*` is every group of probability columns
+    of the log that fits. Everything else is one policy, named as it is written.
+    """
+    found: list[tuple[str, str]] = []
+    for text in given:
+        found += _listed(text, data)
+    texts = [text for _, text in found]
+    twice, times = Counter(texts).most_common(1)[0]
+    if times > 1:
+        raise UsageError(f"--policy: expected different policies, got {twice} twice")
+    if not 2 <= len(found) <= MOST_POLICIES:
+        raise UsageError(
+            f"--policy: expected at least two policies, at most {MOST_POLICIES:,}, got"
+            f" {len(found):,}; give one --policy for each, a folder of ONNX files, a pattern such"
+            f" as 'policies/*{SUFFIX}', or a table names{TABLE}"
+        )
+    # Files of one name in several folders are told apart by their paths.
+    times_named = Counter(name for name, _ in found)
+    return {name if times_named[name] == 1 else text: text for name, text in found}
+
+
+def _listed(text: str, data: Sequence[str]) -> list[tuple[str, str]]:
+    kind, colon, prefix = text.partition(":")
+    if kind == COLUMNS and colon and _is_pattern(prefix):
+        return _of_columns(text, prefix, data)
+    path = Path(text)
+    if path.is_dir():
+        files = sorted(str(file) for file in path.glob(f"*{SUFFIX}"))
+        if not files:
+            raise UsageError(f"--policy {text}: expected a folder of {SUFFIX} files, got none")
+        return [(Path(file).stem, file) for file in files]
+    if path.suffix.lower() == TABLE:
+        return _of_table(path)
+    if _is_pattern(text) and not path.exists():
+        files = sorted(glob(text, recursive=True))
+        if not files:
+            raise UsageError(f"--policy {text}: expected a pattern of files, got none that fits")
+        return [(Path(file).stem, file) for file in files]
+    return [(text, text)]
+
+
+def _is_pattern(text: str) -> bool:
+    return any(sign in text for sign in WILD)
+
+
+def _of_table(path: Path) -> list[tuple[str, str]]:
+    """Names and policies of a file; paths are seen from its folder."""
+    try:
+        table = toml_content(path)
+    except FLEError as error:
+        raise UsageError(f"--policy {error}") from error
+    policies = table.get("policies")
+    form = '[policies] with lines such as old = "old.onnx"'
+    if not isinstance(policies, dict) or not policies:
+        raise UsageError(f"--policy {path}: expected {form}, got {', '.join(table) or 'nothing'}")
+    for name, text in policies.items():
+        if not isinstance(text, str):
+            raise UsageError(f"--policy {path}: {name}: expected {form}, got {text!r}")
+        if not name.strip() or len(name) > LONGEST_NAME or one_line(name) != name:
+            raise UsageError(
+                f"--policy {path}: expected names of one line, of at most {LONGEST_NAME} letters,"
+                f" got {name[:LONGEST_NAME]!r}"
+            )
+    return [(name, _seen_from(path.parent, text)) for name, text in policies.items()]
+
+
+def _seen_from(folder: Path, text: str) -> str:
+    return str(folder / text) if text.lower().endswith(SUFFIX) else text
+
+
+def _of_columns(text: str, pattern: str, data: Sequence[str]) -> list[tuple[str, str]]:
+    """Groups of columns PREFIX.0, PREFIX.1, ... whose prefix fits."""
+    table: Source | None = open_table(list(data) if len(data) > 1 else data[0])
+    names = () if table is None else table.names
+    groups = dict.fromkeys(name.rpartition(".")[0] for name in names if "." in name)
+    fitting = [prefix for prefix in groups if fnmatchcase(prefix, pattern)]
+    if not fitting:
+        shown = ", ".join(list(groups)[:10]) or "no columns NAME.0, NAME.1, ..."
+        raise UsageError(
+            f"--policy {text}: expected columns of the log that fit {pattern}.*, got {shown}"
+        )
+    return [(prefix, f"{COLUMNS}:{prefix}") for prefix in fitting]

@@ -43,7 +43,7 @@ def load(name: str) -> Example:
     if name not in NAMES:
         near = difflib.get_close_matches(str(name), NAMES, 1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise SettingsError(f"example must be one of {', '.join(NAMES)}; got {name!r}.{hint}")
+        raise SettingsError(f"example: expected one of {', '.join(NAMES)}; got {name!r}.{hint}")
     folder = FOLDER / name
     facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
     with np.load(folder / "truth.npz", allow_pickle=False) as arrays:

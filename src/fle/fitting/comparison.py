@@ -16,12 +16,12 @@ from fle.executors import Executor
 from fle.fitting.checkpoints import Resume
 from fle.fitting.contest import Contest, Refusal, Unfitted
 from fle.fitting.evaluation import Evaluation
-from fle.fitting.jobs import Out, carried_out, carry_out, run_folder
-from fle.fitting.planning import Planner
+from fle.fitting.jobs import Handling, Out, carried_out, carry_out, run_folder
+from fle.fitting.planning import Asked, Planner
 from fle.fitting.plans import Plan
 from fle.fitting.problem import Problem, RowUse, require_dataset, sum_of_discounts
 from fle.fitting.progress import Progress, Titled, default_progress
-from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness, draw_block, in_data_units
+from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness, draws, in_data_units
 from fle.models.specs import ModelSpec
 from fle.policies import Policy
 from fle.recipe import Recipe
@@ -34,11 +34,7 @@ from fle.screen import Tabular, html_lines, html_table
 PAIRS = 4 * SAMPLE_BLOCK
 # Up to as many policies, each is held against every other.
 MOST_IN_PAIRS = 20
-# Arguments of `compare` that decide the plans.
-PLANNED = (
-    *("gamma", "horizon", "model", "rows", "stages", "recipe", "action_draws", "seed"),
-    *("interval", "second_opinions", "quick"),
-)
+HERE = Handling()
 CAUTION = "these are differences between fitted distributions; the error of the fits is not in them"
 WITH_INTERVALS = (
     "5% to 95% is how single episodes differ, the interval how far the mean difference may be off "
@@ -87,6 +83,8 @@ class Comparison(Tabular):
     paired: by name, returns (n, d) from the same n starts.
     weights: of the rewards in the sum that is ranked; None for one reward.
     contest: how those that were fitted were chosen; None where plans were given.
+
+    Example: `fle.compare(data, {"old": old, "new": new}, gamma=0.99).differences()`.
     """
 
     evaluations: Mapping[str, Evaluation]
@@ -100,22 +98,16 @@ class Comparison(Tabular):
     def of(
         cls,
         plans: Mapping[str, Plan],
-        *,
         weights: npt.ArrayLike | None = None,
-        anyway: bool = False,
-        progress: Progress | None = None,
-        out: Out = None,
-        resume: Resume = "latest",
-        executor: Executor | None = None,
+        how: Handling = HERE,
     ) -> "Comparison":
         """Carry out plans that were made for the same data and problem; see `compare`."""
         first = _alike(plans)
         summed = ranking_weights(weights, first.data)
-        withheld = {n: p for n, p in plans.items() if p.withheld is not None and not anyway}
+        withheld = {n: p for n, p in plans.items() if p.withheld is not None and not how.anyway}
         kept = {name: planned for name, planned in plans.items() if name not in withheld}
-        settings = _Settings(executor, anyway, progress or default_progress(), out, resume)
         fits = _Fits({}, dict(withheld), {})
-        fits.add(kept, {name: place for place, name in enumerate(plans)}, settings)
+        fits.add(kept, {name: place for place, name in enumerate(plans)}, how)
         starts = len(first.target.initial)
         return cls(fits.evaluations, fits.refused, fits.paired, starts, summed)
 
@@ -123,25 +115,18 @@ class Comparison(Tabular):
     def of_contest(
         cls,
         contest: Contest,
-        *,
         weights: npt.ArrayLike | None = None,
-        anyway: bool = False,
-        progress: Progress | None = None,
-        out: Out = None,
-        resume: Resume = "latest",
-        executor: Executor | None = None,
+        how: Handling = HERE,
     ) -> "Comparison":
         """Fit the contenders; see `compare`. Without an executor there is one plan at a time."""
         data, names = contest.planner.data, contest.contenders
-        shown = progress or default_progress()
-        settings = _Settings(executor, anyway, shown, out, resume)
         fits = _Fits({}, dict(contest.refused), {})
         places = {name: place for place, name in enumerate(contest.policies)}
-        if executor is not None:
-            fits.add({name: contest.plan(name) for name in names}, places, settings)
+        if how.executor is not None:
+            fits.add({name: contest.plan(name) for name in names}, places, how)
         else:
             for name in names:
-                titled = settings._replace(progress=Titled(name, shown))
+                titled = how._replace(progress=Titled(name, how.progress or default_progress()))
                 fits.add({name: contest.plan(name)}, places, titled)
         return cls(
             fits.evaluations,
@@ -224,7 +209,7 @@ class Comparison(Tabular):
     ) -> list[Dominance]:
         """The same pairs, both ways round, held against stochastic dominance of an order."""
         if order not in (1, 2):
-            raise SettingsError(f"order must be 1 or 2, got {order!r}.")
+            raise SettingsError(f"order: expected 1 or 2, got {order!r}.")
         pairs = pairs_of(list(self.evaluations) if names is None else names)
         sums = {name: np.sort(self._sums(self.paired[name])) for pair in pairs for name in pair}
         return [
@@ -381,12 +366,12 @@ def compare(
 
     Example: `fle.compare(data, {"old": old, "new": new}, gamma=0.99).ranking("cvar:0.1")`.
     """
-    given = locals()
+    asked = Asked.among(locals())
     _require_named(policies)
     require_dataset(data)
     summed, shown = ranking_weights(weights, data), progress or default_progress()
     contest = Contest.of(
-        Planner.of(data, **{name: given[name] for name in PLANNED}),
+        Planner.of(data, asked),
         policies,
         by=measure(by),
         weights=summed,
@@ -394,8 +379,8 @@ def compare(
         anyway=anyway,
         progress=shown,
     )
-    carried: dict[str, Any] = {"out": out, "resume": resume, "executor": executor}
-    return Comparison.of_contest(contest, weights=weights, anyway=anyway, progress=shown, **carried)
+    how = Handling(executor, anyway, shown, out, resume)
+    return Comparison.of_contest(contest, weights, how)
 
 
 def _require_named(policies: Any) -> None:
@@ -406,16 +391,6 @@ def _require_named(policies: Any) -> None:
         )
 
 
-class _Settings(NamedTuple):
-    """How plans are carried out."""
-
-    executor: Executor | None
-    anyway: bool
-    progress: Progress
-    out: Out
-    resume: Resume
-
-
 class _Fits(NamedTuple):
     """What carrying out gave so far: as of `Comparison`."""
 
@@ -423,16 +398,14 @@ class _Fits(NamedTuple):
     refused: dict[str, Plan | Refusal | Evaluation]
     paired: dict[str, np.ndarray]
 
-    def add(
-        self, plans: Mapping[str, Plan], places: Mapping[str, int], settings: _Settings
-    ) -> None:
+    def add(self, plans: Mapping[str, Plan], places: Mapping[str, int], how: Handling) -> None:
         """Fit some more.
 
         places: among all policies, which decide what is random.
         """
         done = [found for found in self.refused.values() if isinstance(found, Evaluation)]
         known = next(iter([*self.evaluations.values(), *done]), None)
-        for name, fitted in _fitted(plans, known, settings).items():
+        for name, fitted in _fitted(plans, known, how).items():
             if fitted.withheld is not None:
                 self.refused[name] = fitted
                 continue
@@ -483,7 +456,7 @@ def checked_weights(weights: npt.ArrayLike, data: Dataset) -> tuple[float, ...]:
 def _alike(plans: Mapping[str, Plan]) -> Plan:
     """The first of the plans, if all are for the same data and problem."""
     if not plans:
-        raise SettingsError("policies must have at least one policy, got none.")
+        raise SettingsError("policies: expected at least one, got none.")
     (name, first), *others = plans.items()
     for other, planned in others:
         same = planned.provenance.data == first.provenance.data
@@ -496,31 +469,25 @@ def _alike(plans: Mapping[str, Plan]) -> Plan:
 
 
 def _fitted(
-    plans: Mapping[str, Plan], known: Evaluation | None, settings: _Settings
+    plans: Mapping[str, Plan], known: Evaluation | None, how: Handling
 ) -> dict[str, Evaluation]:
     """The evaluations of plans of one log.
 
     known: of another policy on it, if there is one already.
     """
-    executor, anyway, progress, out, resume = settings
     if not any(planned.is_one_fit for planned in plans.values()):
-        return carry_out(
-            plans, executor=executor, anyway=anyway, progress=progress, out=out, resume=resume
-        )
+        return carry_out(plans, **how._asdict())
     found: dict[str, Evaluation] = {}
+    progress = how.progress or default_progress()
     for name, planned in plans.items():
         shown = progress if len(plans) == 1 else Titled(name, progress)
+        own = how._replace(progress=shown, out=run_folder(how.out, name))
         if known is None:
-            to = run_folder(out, name)
-            found[name] = carried_out(planned, executor, anyway, shown, to, resume)
+            found[name] = carried_out(planned, own)
         else:
             # What one step earns does not depend on the policy: one fit serves all.
             found[name] = planned.carry_out(
-                anyway=anyway,
-                progress=shown,
-                out=run_folder(out, name),
-                resume=resume,
-                known=known,
+                anyway=own.anyway, progress=shown, out=own.out, resume=own.resume, known=known
             )
         known = found[name]
     return found
@@ -541,14 +508,10 @@ def _returns_from(
     levels = generator.random(which.size) * cumulative[:, -1]
     picks = np.minimum((levels[:, None] >= cumulative).sum(axis=1), table.candidates - 1)
     inputs = evaluation.encoder.inputs(starts[which], table.actions[which, picks])
-    blocks = [
-        draw_block(evaluation.fits[-1], inputs[first : first + SAMPLE_BLOCK], generator)
-        for first in range(0, len(inputs), SAMPLE_BLOCK)
-    ]
     discounts = sum_of_discounts(evaluation.problem.gamma, evaluation.problem.horizon)
     encoder = evaluation.encoder
     offset = encoder.reward_centre * discounts
-    drawn = np.concatenate(blocks)
+    drawn = draws(evaluation.fits[-1], inputs, generator)
     lattice = None
     if evaluation.model.any_shape:
         lattice = encoder.lattice(evaluation.gamma, evaluation.horizon)

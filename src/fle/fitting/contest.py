@@ -102,7 +102,7 @@ class Contest:
     ) -> "Contest":
         """Ask all policies, look at them if there are more than the budget, and choose."""
         if not policies:
-            raise SettingsError("policies must have at least one policy, got none.")
+            raise SettingsError("policies: expected at least one, got none.")
         judged = checked_budget(budget) is not None and len(policies) > (budget or 0)
         survey = _Survey(planner, policies, weights, judged=judged)
         survey.ask(anyway=anyway, progress=progress)

@@ -93,6 +93,7 @@ def _decide(
 ) -> Decisions:
     data, question, asked, shape = planner.data, planner.question, planner.asked, planner.shape
     gamma, horizon, use, stages, quick = question
+    trace = _possible_trace(spec, asked, question, notes)
     encoder = Encoder.raw(data)
     if spec.standardised:
         encoder = Encoder.standardising(
@@ -100,7 +101,6 @@ def _decide(
         )
     if planner.earlier is not None:
         encoder = continued_encoder(planner.earlier, data, encoder)
-    trace = _possible_trace(spec, asked, question, notes)
     table, coupling, logging = _coupled(planner, target, trace, notes)
     trail = Trail.of(data, table, encoder.rewards(data), gamma, trace, coupling)
     left = QUICK_LEFT if quick else NEGLIGIBLE

@@ -8,14 +8,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
-from jaxtyping import Array, Float
 
 from fle.data import Dataset
 from fle.data.passes import row_blocks
@@ -23,17 +20,14 @@ from fle.data.readers.coding import label_codes
 from fle.data.readers.reading import unnamed
 from fle.errors import CoverageError, DataError, FLEError, SettingsError
 from fle.files import plain_json
-from fle.fitting.bellman import BellmanErrors
+from fle.fitting.diagnostics import BellmanErrors, Visits
 from fle.fitting.encoding import Encoder, Fitted
 from fle.fitting.measurement import StageRecord
 from fle.fitting.problem import Problem, sum_of_discounts
 from fle.fitting.replicates import Refits
-from fle.fitting.sampling import SAMPLE_BLOCK, draw_block, in_data_units
-from fle.fitting.visits import Visits
+from fle.fitting.sampling import MixtureOverInputs
 from fle.manifests import Key, require_form
-from fle.models.law import Density, placed
 from fle.models.specs import ModelSpec
-from fle.models.support import Lattice
 from fle.policies.answers import Coverage
 from fle.recipe import FIRST_LOOK, Resolved
 from fle.returns import ReturnDistribution
@@ -46,10 +40,6 @@ from fle.screen import Tabular, html_lines, labelled
 if TYPE_CHECKING:
     from fle.trust.verdict import Verdict
 
-DENSITY_CONTEXTS = 2_048
-# What float32 makes of a return at its limit, in units of the return scale.
-EDGE = 1e-5
-DENSITY_BLOCK = 256
 # Share of the discounted steps that logged episodes may lack and still be set beside an estimate.
 MOST_MISSING = 0.02
 WITHHELD = "numbers are withheld; result.anyway() gives them all the same"
@@ -78,6 +68,8 @@ class Evaluation(Tabular):
     bellman: how far the fits are from their own targets; None where there are too few rows.
     calibration: predictions of held-out episodes of the logging policy, where it was asked for.
     released: whether numbers are given whatever the verdict is.
+
+    Example: `result.returns.cvar(0.1)`, `print(result.verdict)`, `result.report("report.html")`.
     """
 
     problem: Problem
@@ -256,7 +248,7 @@ class Evaluation(Tabular):
             return self.fits[-1]
         if not 0 <= step < self.horizon:
             raise SettingsError(
-                f"step must be from 0 to {self.horizon - 1} (the horizon is {self.horizon}), "
+                f"step: expected from 0 to {self.horizon - 1} (the horizon is {self.horizon}), "
                 f"got {step}."
             )
         return self.fits[self.horizon - 1 - step]
@@ -350,90 +342,6 @@ class Evaluation(Tabular):
         )
 
 
-@dataclass(frozen=True)
-class MixtureOverInputs:
-    """The distribution of a return whose (observation, action) is itself random."""
-
-    fitted: Fitted
-    inputs: np.ndarray
-    weights: np.ndarray
-    unit: np.ndarray
-    offset: np.ndarray
-    lattice: Lattice | None
-
-    def draw(self, generator: np.random.Generator, number: int) -> np.ndarray:
-        """Draws of the return; the inputs are picked systematically, then shuffled."""
-        picks = _systematic(self.weights, number, generator)
-        blocks = []
-        for start in range(0, number, SAMPLE_BLOCK):
-            index = picks[start : start + SAMPLE_BLOCK]
-            blocks.append(draw_block(self.fitted, self.inputs[index], generator))
-        drawn = np.concatenate(blocks)
-        return in_data_units(self.fitted, drawn, self.unit, self.offset, self.lattice)
-
-    def log_density(self, returns: np.ndarray) -> np.ndarray:
-        """Log density of each return, averaged over at most DENSITY_CONTEXTS inputs."""
-        inputs, log_weights = self.inputs, np.log(np.maximum(self.weights, 1e-30))
-        if len(inputs) > DENSITY_CONTEXTS:
-            picks = _systematic(self.weights, DENSITY_CONTEXTS, np.random.default_rng(0))
-            inputs = inputs[picks]
-            log_weights = np.full(DENSITY_CONTEXTS, -np.log(DENSITY_CONTEXTS))
-        frame = self.fitted.frame
-        scaled = ((returns - self.offset) / self.unit - np.asarray(frame.centre)) / np.asarray(
-            frame.scale
-        )
-        unit = np.log(self.unit * np.asarray(frame.scale)).sum()
-        blocks = []
-        for start in range(0, len(scaled), DENSITY_BLOCK):
-            block = scaled[start : start + DENSITY_BLOCK]
-            padded = np.pad(block, ((0, DENSITY_BLOCK - len(block)), (0, 0)))
-            values = _log_density(self.fitted, placed(inputs), placed(log_weights), placed(padded))
-            blocks.append(np.asarray(values, np.float64)[: len(block)])
-        return np.concatenate(blocks) - unit
-
-
-@eqx.filter_jit
-def _log_density(
-    fitted: Fitted,
-    inputs: Float[Array, "k inputs"],
-    log_weights: Float[Array, " k"],
-    returns: Float[Array, "n d"],
-) -> Float[Array, " n"]:
-    """Of returns inside their limits, with what is reflected there; atoms stay narrow peaks."""
-    law, dim = cast(Density, fitted.law), returns.shape[1]
-    support = fitted.support.standardised(*fitted.frame)
-    limits = jnp.concatenate([support.low, support.high])
-    known, coordinates = jnp.isfinite(limits), jnp.tile(jnp.eye(dim), (2, 1))
-
-    def at(z: Float[Array, " d"]) -> Float[Array, ""]:
-        logs = jax.vmap(lambda x: law.log_prob(x, z))(inputs)
-        return jax.nn.logsumexp(logs + log_weights)
-
-    def image(limit: Float[Array, ""], coordinate: Float[Array, " d"]) -> Float[Array, "n d"]:
-        return returns + 2 * coordinate * (limit - returns)
-
-    # The returns themselves and their image at every limit, one after another to save memory.
-    images = jax.vmap(image)(jnp.where(known, limits, 0), coordinates)
-    logs = jax.lax.map(jax.vmap(at), jnp.concatenate([returns[None], images]))
-    seen = jnp.concatenate([jnp.array([True]), known])
-    total = jax.nn.logsumexp(jnp.where(seen[:, None], logs, -jnp.inf), axis=0)
-    inside = (returns >= support.low - EDGE) & (returns <= support.high + EDGE)
-    return jnp.where(inside.all(axis=1), total, -jnp.inf)
-
-
-def _systematic(weights: np.ndarray, number: int, generator: np.random.Generator) -> np.ndarray:
-    """Indices whose counts are number * weights up to one, in random order.
-
-    Weights often repeat, as the probabilities of a policy's actions at every observation do. Were
-    they left in order, equal steps through them would meet the same action each time, or never.
-    """
-    order = generator.permutation(len(weights))
-    levels = (np.arange(number) + generator.random()) / number
-    cumulative = np.cumsum(weights[order])
-    picks = np.searchsorted(cumulative, levels * cumulative[-1], side="right")
-    return generator.permutation(order[np.minimum(picks, len(weights) - 1)])
-
-
 def _is_batch(value: Any, discrete: bool) -> bool:
     """Whether there is a leading axis, of which there may be one row."""
     if isinstance(value, Mapping):
@@ -447,17 +355,17 @@ def _rows_of(name: str, value: npt.ArrayLike, size: int, discrete: bool) -> np.n
         array = np.atleast_1d(array)
         whole = array.ndim == 1 and np.issubdtype(array.dtype, np.integer)
         if not whole or array.min() < 0 or array.max() >= size:
-            raise DataError(f"{name} must be whole numbers from 0 to {size - 1}, got {value!r}.")
+            raise DataError(f"{name}: expected whole numbers from 0 to {size - 1}, got {value!r}.")
         return array
     array = np.atleast_2d(np.asarray(array, np.float64))
     if array.shape[-1] != size and array.size == size:
         array = array.reshape(1, size)
     if array.ndim != 2 or array.shape[1] != size:
         raise DataError(
-            f"{name} must have {size} columns like the data, got shape {np.shape(value)}."
+            f"{name}: expected {size} columns like the data, got shape {np.shape(value)}."
         )
     if not np.all(np.isfinite(array)):
-        raise DataError(f"{name} must be finite, got {value!r}.")
+        raise DataError(f"{name}: expected finite numbers, got {value!r}.")
     return array
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from fle.data import Dataset
 from fle.errors import SettingsError
-from fle.fitting.bellman import bellman_errors
+from fle.fitting.diagnostics import bellman_errors
 from fle.fitting.encoding import Encoder
 from fle.fitting.evaluation import Evaluation, rows_hash
 from fle.fitting.runs import load

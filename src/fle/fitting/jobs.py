@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from fle.data.passes import ceiling, memory_ceiling
 from fle.errors import CoverageError, FLEError, FLEWarning, SettingsError, TrainingError
@@ -85,24 +85,20 @@ def carry_out(
     return {name: found[name] for name in plans}
 
 
-def carried_out(
-    plan: Plan,
-    executor: Executor | None,
-    anyway: bool,
-    progress: Progress | None,
-    out: str | os.PathLike[str] | None,
-    resume: Resume,
-) -> Evaluation:
-    """The same of one plan."""
-    name, folders = "evaluation", None if out is None else {"evaluation": out}
-    return carry_out(
-        {name: plan},
-        executor=executor,
-        anyway=anyway,
-        progress=progress,
-        out=folders,
-        resume=resume,
-    )[name]
+class Handling(NamedTuple):
+    """How plans are carried out: the arguments of `carry_out` beside the plans."""
+
+    executor: Executor | None = None
+    anyway: bool = False
+    progress: Progress | None = None
+    out: Any = None
+    resume: Resume = "latest"
+
+
+def carried_out(plan: Plan, how: Handling) -> Evaluation:
+    """The same of one plan, whose run directory is `how.out`."""
+    folders = None if how.out is None else {"evaluation": how.out}
+    return carry_out({"evaluation": plan}, **how._replace(out=folders)._asdict())["evaluation"]
 
 
 def run_folder(out: Out, name: Any) -> str | os.PathLike[str] | None:

@@ -3,7 +3,7 @@
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -73,25 +73,9 @@ def plan(
         quick: a first look, marked as such: fewer stages and steps, no intervals, no opinions.
         earlier: a run of a shorter log, or its directory, to go on from: its settings and fits.
 
-    Example: `print(fle.plan(data, policy, gamma=0.99))`, then `.carry_out()`.
+    Example: `planned = fle.plan(data, policy, gamma=0.99)`, `print(planned)`.
     """
-    planner = Planner.of(
-        data,
-        gamma=gamma,
-        horizon=horizon,
-        model=model,
-        rows=rows,
-        stages=stages,
-        recipe=recipe,
-        action_draws=action_draws,
-        seed=seed,
-        interval=interval,
-        second_opinions=second_opinions,
-        calibration=calibration,
-        quick=quick,
-        earlier=earlier,
-    )
-    return planner.plan(policy)
+    return Planner.of(data, Asked.among(locals())).plan(policy)
 
 
 def evaluate(
@@ -134,26 +118,39 @@ def evaluate(
 
     Example: `fle.evaluate(data, policy, gamma=0.99).returns.cvar(0.1)`.
     """
-    planned = plan(
-        data,
-        policy,
-        gamma=gamma,
-        horizon=horizon,
-        model=model,
-        rows=rows,
-        stages=stages,
-        recipe=recipe,
-        action_draws=action_draws,
-        seed=seed,
-        interval=interval,
-        second_opinions=second_opinions,
-        calibration=calibration,
-        quick=quick,
-        earlier=earlier,
-    )
-    from fle.fitting.jobs import carried_out
+    planned = Planner.of(data, Asked.among(locals())).plan(policy)
+    from fle.fitting.jobs import Handling, carried_out
 
-    return carried_out(planned, executor, anyway, progress, out, resume)
+    return carried_out(planned, Handling(executor, anyway, progress, out, resume))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Asked:
+    """What `plan` is asked beside the data and the policy; its arguments, by the same names.
+
+    Example: `Planner.of(data, Asked(gamma=0.99))`.
+    """
+
+    gamma: float | None = None
+    horizon: int | None = None
+    model: str | ModelSpec = "auto"
+    rows: RowUse | None = None
+    stages: int | None = None
+    recipe: Recipe | Mapping[str, Any] | None = None
+    action_draws: int = 16
+    seed: int = 0
+    interval: Interval | Mapping[str, Any] | float | None = None
+    second_opinions: bool = True
+    calibration: bool = False
+    quick: bool = False
+    earlier: Earlier = None
+
+    @classmethod
+    def among(cls, arguments: Mapping[str, Any]) -> "Asked":
+        """Those of the arguments of a function that decide its plans."""
+        return cls(
+            **{one.name: arguments[one.name] for one in fields(cls) if one.name in arguments}
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +186,7 @@ class Planner:
     log: as it was given, or what stands for a large one. data: the rows that are used. earlier:
     what is gone on from. shape: shared with other policies.
 
-    Example: `planner = Planner.of(data, gamma=0.99); plans = [planner.plan(p) for p in policies]`.
+    Example: `plan_of = Planner.of(data, Asked(gamma=0.99)).plan; plans = map(plan_of, policies)`.
     """
 
     log: Dataset
@@ -209,51 +206,35 @@ class Planner:
     large: LargeLog | None = None
 
     @classmethod
-    def of(
-        cls,
-        data: Dataset,
-        *,
-        gamma: float | None = None,
-        horizon: int | None = None,
-        model: str | ModelSpec = "auto",
-        rows: RowUse | None = None,
-        stages: int | None = None,
-        recipe: Recipe | Mapping[str, Any] | None = None,
-        action_draws: int = 16,
-        seed: int = 0,
-        interval: Interval | Mapping[str, Any] | float | None = None,
-        second_opinions: bool = True,
-        calibration: bool = False,
-        quick: bool = False,
-        earlier: Earlier = None,
-    ) -> "Planner":
-        """With the arguments of `plan`, all but the policy."""
-        run, gamma, horizon, model, asked = inherited(
-            earlier, gamma, horizon, model, Recipe.of(recipe)
+    @doing("planning")
+    def of(cls, data: Dataset, asked: Asked) -> "Planner":
+        """Of what `plan` is asked, for any policy."""
+        run, gamma, horizon, model, recipe = inherited(
+            asked.earlier, asked.gamma, asked.horizon, asked.model, Recipe.of(asked.recipe)
         )
-        gamma = checked_gamma(gamma, horizon, stages)
-        wanted, opinions = _wanted(interval, second_opinions, quick)
+        gamma = checked_gamma(gamma, horizon, asked.stages)
+        wanted, opinions = _wanted(asked.interval, asked.second_opinions, asked.quick)
         require_dataset(data)
-        large = LargeLog.of(data, data.number_of_actions or action_draws, 0)
+        large = LargeLog.of(data, data.number_of_actions or asked.action_draws, 0)
         if large is not None and run is not None:
             raise SettingsError(
                 f"A log of {len(data):,} rows is too large to be held at once, and is not gone on "
                 "with from an earlier run. Leave out `earlier`."
             )
         whole, data = data, data if large is None else large.window
-        used, use, notes = _used_rows(data, rows, horizon)
+        used, use, notes = _used_rows(data, asked.rows, horizon)
         return cls(
             log=data,
             large=large,
             data=used,
-            question=Question(gamma, horizon, use, stages, bool(quick)),
+            question=Question(gamma, horizon, use, asked.stages, bool(asked.quick)),
             model=model,
-            asked=asked,
-            action_draws=action_draws,
-            seed=seed,
+            asked=recipe,
+            action_draws=asked.action_draws,
+            seed=asked.seed,
             interval=wanted,
             second_opinions=opinions,
-            unusual=_unusual(second_opinions, calibration, quick),
+            unusual=_unusual(asked),
             notes=tuple(notes),
             facts=LogFacts(data, used, gamma, horizon, whole),
             earlier=run,
@@ -311,9 +292,12 @@ def _asked(policy: Policy, data: Dataset, used: Dataset, draws: int, seed: int) 
 
 def _wanted(interval: Any, second_opinions: bool, quick: bool) -> tuple[Interval | None, bool]:
     """The intervals and second opinions that there are to be; a first look has neither."""
-    if quick and interval is not None:
+    opinions = bool(second_opinions) and not quick
+    if interval is None:
+        return None, opinions
+    if quick:
         raise SettingsError("quick=True gives no intervals; leave out `interval` or quick=True.")
-    return Interval.of(interval), bool(second_opinions) and not quick
+    return Interval.of(interval), opinions
 
 
 def _used_rows(
@@ -327,7 +311,7 @@ def _used_rows(
     if data.weights is not None and np.any(data.weights == 0):
         data = data.subset(data.weights > 0)
     if rows is not None and rows not in ROW_USES:
-        raise SettingsError(f'rows must be "all", "step" or "split", got {rows!r}.')
+        raise SettingsError(f'rows: expected "all", "step" or "split", got {rows!r}.')
     if rows is None and horizon is not None and data.steps is None and ends_at(data, horizon):
         data = data.with_steps()
         notes.append(
@@ -338,8 +322,9 @@ def _used_rows(
     return data, rows or use, notes
 
 
-def _unusual(second_opinions: bool, calibration: bool, quick: bool) -> dict[str, bool]:
+def _unusual(asked: Asked) -> dict[str, bool]:
     """Settings that runs remember only where they are not the usual ones."""
-    asked = {"quick": bool(quick), "calibration": bool(calibration)}
-    found = {name: True for name, value in asked.items() if value}
-    return found if second_opinions or quick else {**found, "second_opinions": False}
+    flags = {"quick": bool(asked.quick), "calibration": bool(asked.calibration)}
+    found = {name: True for name, value in flags.items() if value}
+    usual = asked.second_opinions or asked.quick
+    return found if usual else {**found, "second_opinions": False}

@@ -1,4 +1,4 @@
-"""A plan: an evaluation before it is trained, with all that is decided, and how it prints."""
+"""A plan: an evaluation before it is trained, how it prints, and how it is carried out."""
 
 import os
 import warnings
@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from fle.data import Dataset
-from fle.errors import CoverageError, FLEWarning
+from fle.data.passes import require_memory
+from fle.errors import CoverageError, FLEError, FLEWarning
 from fle.fitting.behaviour import LoggingPolicy
-from fle.fitting.carrying_out import fitted
 from fle.fitting.checkpoints import Resume
+from fle.fitting.diagnostics import Visits, bellman_errors
 from fle.fitting.encoding import Encoder, Fitted
 from fle.fitting.evaluation import Evaluation, LoggedData, Provenance
 from fle.fitting.following import Trail
@@ -21,8 +22,9 @@ from fle.fitting.large_logs import Feeding, LargeLog
 from fle.fitting.loop import Finished, Keeper, Loop, NothingKept
 from fle.fitting.occupancy import Occupancy
 from fle.fitting.problem import Problem, Stage
-from fle.fitting.progress import Cost, Progress, Silent, expected_cost
-from fle.fitting.replicates import NoRefitKept
+from fle.fitting.progress import Cost, Progress, Silent, default_progress, expected_cost
+from fle.fitting.remarks import unsettled
+from fle.fitting.replicates import NoRefitKept, RefitKeeper, Resampling, replicates
 from fle.fitting.runs import begin_run
 from fle.models.objectives import GradientObjective
 from fle.models.specs import ModelSpec, as_plain
@@ -30,7 +32,7 @@ from fle.policies import ActionTable, TabulatedPolicy
 from fle.policies.kept_answers import Answers
 from fle.recipe import Resolved
 from fle.returns.intervals import Interval
-from fle.screen import Tabular, html_lines
+from fle.screen import Tabular, doing, html_lines
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +51,8 @@ class Plan(Tabular):
     notes, warnings: what was decided for the user, and what they should know.
     withheld: why no headline number can be given; None where it can.
     large: the log of which `data` are some rows, where it is too large to be held at once.
+
+    Example: `planned = fle.plan(data, policy, gamma=0.99)`, `result = planned.carry_out()`.
     """
 
     problem: Problem
@@ -255,3 +259,86 @@ def _stage_words(stages: tuple[Stage, ...]) -> str:
         f"{len(stages):,}, each fitted to {rows} rows and measured on {stages[0].held_out.size:,} "
         "held-out ones"
     )
+
+
+def fitted(
+    planned: Plan,
+    keeper: Keeper,
+    refit_keeper: RefitKeeper,
+    progress: Progress | None,
+    known: Evaluation | None,
+    anyway: bool,
+) -> Evaluation:
+    """The evaluation of a plan, with all that was asked beside its fits."""
+    loop = planned.loop()
+    progress = progress or default_progress()
+    state = loop.run(keeper, progress)
+    refits = None
+    if planned.interval is not None:
+        resampling = Resampling.of(planned.data)
+        shared = None if known is None else known.refits
+        fits = replicates(loop, state, resampling, planned.interval, refit_keeper, progress, shared)
+        refits = fits.starting_from(resampling, planned.initial_starts)
+    reservations = state.warnings
+    if planned.problem.horizon is None:
+        reservations += unsettled(state.records)
+    for remark in reservations:
+        warnings.warn(remark, FLEWarning, stacklevel=2)
+    evaluation = Evaluation(
+        problem=planned.problem,
+        model=planned.model,
+        recipe=planned.recipe,
+        records=state.records,
+        notes=(*planned.notes, *state.notes),
+        warnings=(*planned.warnings, *reservations),
+        return_names=planned.data.reward_names,
+        encoder=planned.encoder,
+        fits=state.fits,
+        initial_inputs=planned.initial_inputs,
+        initial_weights=planned.initial_weights,
+        logged=planned.logged,
+        coverage=planned.target.coverage,
+        provenance=planned.provenance,
+        refits=refits,
+        visits=None if planned.occupancy is None else Visits.of(planned.data, planned.occupancy),
+        bellman=bellman_errors(planned, state.fits, planned.is_trained),
+        released=True,
+    )
+    if planned.second_opinions:
+        evaluation = with_second_opinions(planned, evaluation)
+    if planned.calibration:
+        evaluation = with_calibration(planned, evaluation)
+    evaluation = replace(evaluation, released=anyway)
+    if planned.growth is None:
+        return evaluation
+    return replace(evaluation, notes=(*evaluation.notes, *planned.growth.moved(evaluation)))
+
+
+def with_second_opinions(planned: Plan, evaluation: Evaluation) -> Evaluation:
+    """An evaluation beside what other estimators say, with a warning where they disagree."""
+    from fle.baselines.second_opinions import memory_of_opinions, second_opinions_of
+
+    try:
+        require_memory(memory_of_opinions(planned), "Second opinions", len(planned.data))
+    except FLEError as refusal:
+        return replace(evaluation, notes=(*evaluation.notes, f"no second opinions: {refusal}"))
+    with doing("asking for second opinions"):
+        opinions = second_opinions_of(planned, evaluation)
+    for remark in opinions.warnings:
+        warnings.warn(remark, FLEWarning, stacklevel=3)
+    return replace(
+        evaluation,
+        second_opinions=opinions,
+        warnings=(*evaluation.warnings, *opinions.warnings),
+    )
+
+
+def with_calibration(planned: Plan, evaluation: Evaluation) -> Evaluation:
+    """An evaluation beside predictions of held-out episodes, or why there can be none."""
+    from fle.baselines.critics import calibration_of
+
+    try:
+        found = calibration_of(planned)
+    except FLEError as refusal:
+        return replace(evaluation, notes=(*evaluation.notes, f"no calibration: {refusal}"))
+    return replace(evaluation, calibration=found)

@@ -83,22 +83,22 @@ def checked_gamma(gamma: float | None, horizon: int | None, stages: int | None =
     """The discount factor that is meant, where the three say which return that is."""
     for name, value in (("gamma", gamma), ("horizon", horizon)):
         if value is not None and not isinstance(value, numbers.Real):
-            raise SettingsError(f"{name} must be a number, got {value!r}.")
+            raise SettingsError(f"{name}: expected a number, got {value!r}.")
     if horizon is not None and (horizon < 1 or horizon != int(horizon)):
-        raise SettingsError(f"horizon must be a whole number of at least 1, got {horizon!r}.")
+        raise SettingsError(f"horizon: expected a whole number of at least 1, got {horizon!r}.")
     if horizon is not None and stages is not None:
         raise SettingsError(
             f"stages is for discounted problems, got {stages} with a horizon, which has one stage a"
             " step; leave it out."
         )
     if stages is not None and stages < 1:
-        raise SettingsError(f"stages must be at least 1, got {stages}.")
+        raise SettingsError(f"stages: expected at least 1, got {stages}.")
     if gamma is None:
         if horizon is None:
             raise SettingsError("Give `gamma` (below 1) or `horizon`, or both; neither was given.")
         return 1.0
     if not 0 <= gamma <= 1:
-        raise SettingsError(f"gamma must lie in [0, 1], got {gamma!r}.")
+        raise SettingsError(f"gamma: expected a number in [0, 1], got {gamma!r}.")
     if gamma == 1 and horizon is None:
         raise SettingsError(
             "gamma = 1 without a horizon has no finite return in general. Give a horizon, or a "

@@ -11,7 +11,6 @@ import numpy as np
 
 from fle.errors import FLEError, ModelError
 from fle.files import read_json, write_atomically, write_json
-from fle.fitting.bellman import BellmanErrors
 from fle.fitting.checkpoints import (
     RECORD,
     Arrays,
@@ -26,12 +25,12 @@ from fle.fitting.checkpoints import (
     unstacked,
     without_prefix,
 )
+from fle.fitting.diagnostics import BellmanErrors, Visits
 from fle.fitting.encoding import Encoder, Fitted
 from fle.fitting.evaluation import FORMAT, Evaluation, LoggedData, Provenance, require_format
 from fle.fitting.loop import blank_fit
 from fle.fitting.problem import Problem, checked_gamma
 from fle.fitting.replicates import Refits
-from fle.fitting.visits import Visits
 from fle.manifests import require_form
 from fle.models.law import Sizes
 from fle.models.specs import ModelSpec, family, names, spec_from_plain

@@ -107,7 +107,7 @@ def begin_run(
 ) -> Iterator[RunDirectory]:
     """Open a run directory for writing, or refuse before anything is trained."""
     if resume not in ("latest", "previous"):
-        raise SettingsError(f'resume must be "latest" or "previous", got {resume!r}.')
+        raise SettingsError(f'resume: expected "latest" or "previous", got {resume!r}.')
     spec.require_plain()
     path = Path(out)
     make_directory(path)

@@ -67,7 +67,7 @@ class ModelSpec(ABC):
         if wrong or isinstance(number, bool):
             kind = "a whole number" if isinstance(number, int) else "a number"
             raise SettingsError(
-                f"{type(self).__name__}: {name} must be {kind} of at least {least}, got {number}."
+                f"{type(self).__name__} {name}: expected {kind} of at least {least}, got {number}."
             )
 
     @abstractmethod
@@ -197,7 +197,9 @@ def family(name: str) -> type[ModelSpec]:
     if name not in names():
         near = difflib.get_close_matches(name, names(), 1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise SettingsError(f"model must be one of auto, {', '.join(names())}; got {name!r}.{hint}")
+        raise SettingsError(
+            f"model: expected one of auto, {', '.join(names())}; got {name!r}.{hint}"
+        )
     module = importlib.import_module(f"fle.models.families.{name.replace('-', '_')}")
     for found in vars(module).values():
         own = inspect.isclass(found) and found.__module__ == module.__name__

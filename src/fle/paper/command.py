@@ -158,8 +158,7 @@ def _fill(store: Any, keys: Sequence[Any], studies: Sequence[str], jobs: int) ->
 def _tell(store: Any, command: str) -> None:
     """Write tables, figures and the page from all files there are, and print the tables."""
     from fle.paper.environment import describe
-    from fle.paper.figures import lock_figures, study_figure, write_figures
-    from fle.paper.results import Results, write_results
+    from fle.paper.results import Results, lock_figures, study_figure, write_figures, write_results
     from fle.paper.studies import from_plain
     from fle.paper.theory import STUDIES, is_kept
 

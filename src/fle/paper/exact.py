@@ -198,7 +198,7 @@ def true_outcomes(mdp: TabularMDP) -> Outcomes:
     """The MDP itself."""
     if mdp.reward_values.min() < 0:
         raise SettingsError(
-            f"Rewards on a lattice must be at least 0, got {mdp.reward_values.min()}."
+            f"reward_values: expected at least 0 on a lattice, got {mdp.reward_values.min()}."
         )
     ends = mdp.terminations[..., None]
     moves = np.concatenate([(1 - ends) * mdp.transitions, ends], axis=-1)

@@ -116,7 +116,7 @@ def gather(
 ) -> Contents:
     """All that the report will show; see `write_report` for the arguments."""
     extras = extras or Extras()
-    estimate = evaluation.returns
+    estimate, seen = evaluation.returns, tuple(looked_at(evaluation))
     true_returns = None if truth is None else checked_truth(truth, estimate.names)
     logged = evaluation.logged
     if data is not None:
@@ -144,7 +144,7 @@ def gather(
         notes=tuple(dict.fromkeys(evaluation.notes)),
         usable=evaluation.verdict.level != "do not use",
         verdict=evaluation.verdict,
-        looked_at=tuple(looked_at(evaluation)),
+        looked_at=seen,
         coordinates=coordinates,
         behaviour_remark=_sentence(logged.remark),
         comparisons=() if true_returns is None else distances_to_truth(estimate, true_returns),

@@ -80,7 +80,7 @@ def _calibration(found: Calibration | None) -> Chart:
             {"low": i * width, "high": (i + 1) * width, "count": count}
             for i, count in enumerate(one.counts)
         ]
-        x = alt.X("low:Q", title=f"place of {one_line(one.name)} in its predicted law")
+        x = alt.X("low:Q", title=f"place of {one_line(one.name)} in its predicted distribution")
         y = alt.Y("count:Q", title="held-out episodes")
         bars = alt.Chart(alt.Data(values=rows)).mark_bar(color=IMAGE.estimate)
         # Two standard deviations of a binomial: 19 of 20 bins lie between.

@@ -90,7 +90,7 @@ class Calibration:
             f"predictions{of} for {self.episodes:,} held-out episodes of the logging policy"
             f" {judged} (a deviation as large has a chance of {self.chance:.2g}):"
             f" {worst.hits:.0%} of them lie in their 90% interval (± {error:.0%}), and their CRPS"
-            f" is {worst.crps:.3g}, against {worst.reference:.3g} of the law of all others"
+            f" is {worst.crps:.3g}, against {worst.reference:.3g} of the distribution of all others"
         )
 
     def as_plain(self) -> dict[str, Any]:

@@ -43,13 +43,13 @@ class Interval:
         whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
         if not whole or not FEWEST <= number <= MOST:
             raise SettingsError(
-                f"replicates must be a whole number from {FEWEST} to {MOST:,}, got {number!r}."
+                f"replicates: expected a whole number from {FEWEST} to {MOST:,}, got {number!r}."
             )
 
     @classmethod
-    def of(cls, given: "Interval | float | Mapping[str, Any] | None") -> "Interval | None":
-        """From what a user may give: a level, settings, or nothing."""
-        if given is None or isinstance(given, Interval):
+    def of(cls, given: "Interval | float | Mapping[str, Any]") -> "Interval":
+        """From what a user may give: a level, or settings."""
+        if isinstance(given, Interval):
             return given
         if not isinstance(given, Mapping):
             return cls(given)

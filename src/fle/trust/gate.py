@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from fle.data import Dataset
 from fle.errors import SettingsError, nearest
-from fle.fitting import Evaluation, Plan, plan
+from fle.fitting import Evaluation, Plan
 from fle.fitting.contest import warnings_named
+from fle.fitting.planning import Asked, Planner
 from fle.fitting.problem import RowUse
 from fle.models.specs import ModelSpec
 from fle.policies import Policy, load_policy
@@ -79,6 +80,8 @@ class Gate:
 
     evaluation: of the policy; None where the data hardly covers it. Where its verdict is "do not
         use", all is undecided.
+
+    Example: `print(fle.gate(data, policy, require="cvar:0.1 >= 12", gamma=0.99))`.
     """
 
     decisions: tuple[Decision, ...]
@@ -223,22 +226,8 @@ def gate(
     if not asked:
         raise SettingsError("require: expected at least one requirement, got none.")
 
-    def planned(policy: Policy) -> Plan:
-        return plan(
-            data,
-            policy,
-            gamma=gamma,
-            horizon=horizon,
-            model=model,
-            rows=rows,
-            stages=stages,
-            recipe=recipe,
-            action_draws=action_draws,
-            seed=seed,
-            interval=bounds(level, replicates),
-        )
-
-    return Gate.of(planned, policy, load_policy(BEHAVIOUR), asked, level, weights)
+    planner = Planner.of(data, Asked.among({**locals(), "interval": bounds(level, replicates)}))
+    return Gate.of(planner.plan, policy, load_policy(BEHAVIOUR), asked, level, weights)
 
 
 def bounds(level: float, replicates: int) -> Interval:

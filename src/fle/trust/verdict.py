@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from fle.fitting.bellman import WORTH, BellmanErrors
+from fle.fitting.diagnostics import WORTH, BellmanErrors
 from fle.fitting.occupancy import LEAST_EFFECTIVE, MOST_BEYOND
 from fle.fitting.remarks import DRIFT, drift, unsettled
 from fle.policies.answers import (

@@ -15,7 +15,6 @@ from fle.data.dataset import Dataset, emit_warnings, restored
 from fle.data.passes import READING, Array, give_back, require_memory
 from fle.data.readers.arrays import hdf5_source, mapping_source, npz_source
 from fle.data.readers.arrow_tables import arrow_source, csv_source, frame_source, parquet_source
-from fle.data.readers.cache import is_cache, read_cache
 from fle.data.readers.coding import Coded, Wishes, coded, recoded
 from fle.data.readers.columns import (
     Columns,
@@ -38,7 +37,7 @@ from fle.data.readers.minari import (
 )
 from fle.data.readers.names import Names, Roles, find_roles, reward_names
 from fle.data.readers.ordering import joined_ends, refuse_other_order, row_order, with_every_row
-from fle.data.readers.prepared_log import open_prepared
+from fle.data.readers.prepared_log import is_cache, open_prepared, read_cache
 from fle.data.schema import COLUMN_OF, WORDS
 from fle.data.validation import (
     episode_array,

@@ -51,6 +51,8 @@ class Autoregressive(ModelSpec):
 
     components: number of Gaussians a coordinate.
     hidden: widths of the hidden layers of each coordinate's network.
+
+    Example: `fle.evaluate(data, policy, gamma=0.99, model=fle.Autoregressive(components=5))`.
     """
 
     components: int = 24

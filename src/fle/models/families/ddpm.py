@@ -117,7 +117,7 @@ class DDPM(ModelSpec):
         super().__post_init__()
         if not self.hidden:
             raise ModelError(
-                f"DDPM needs at least one hidden layer, got hidden={self.hidden}. Give widths, "
+                f"DDPM hidden: expected at least one layer, got {self.hidden}. Give widths, "
                 "such as hidden=(256, 256)."
             )
         if not 0 < self.first_variance <= self.last_variance < 1:

@@ -233,9 +233,14 @@ def ladder(steps: int) -> np.ndarray:
 class Diffusion(ModelSpec):
     """Conditional diffusion model; its density is that of its probability flow.
 
+    With D(z; x, a, s) the expected return behind one that was disturbed by noise of scale s, a
+    return follows dz/ds = (z - D) / s from noise down to s = 0 (Karras et al. 2022).
+
     hidden: widths of the hidden layers of the denoiser.
     sampling_steps: steps from noise to a return, one evaluation each.
     pool: target draws a row gets in each stage.
+
+    Example: `fle.evaluate(data, policy, gamma=0.99, model=fle.Diffusion(sampling_steps=16))`.
     """
 
     hidden: tuple[int, ...] = (96, 96, 96)

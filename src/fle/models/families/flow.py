@@ -118,6 +118,8 @@ class Flow(ModelSpec):
     hidden: width of the two-layer networks that give the splines.
     layers: number of transformations in the chain of "coupling".
     context: for "coupling", widths of the network that reads observation and action.
+
+    Example: `fle.evaluate(data, policy, gamma=0.99, model=fle.Flow(knots=16))`.
     """
 
     kind: Literal["coupling", "autoregressive"] = "autoregressive"
@@ -132,7 +134,9 @@ class Flow(ModelSpec):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.kind not in ("coupling", "autoregressive"):
-            raise SettingsError(f'kind must be "coupling" or "autoregressive", got {self.kind!r}.')
+            raise SettingsError(
+                f'Flow kind: expected "coupling" or "autoregressive", got {self.kind!r}.'
+            )
 
     def build(self, sizes: Sizes, recipe: Resolved, generator: np.random.Generator) -> Law:
         """A flow that starts out near the identity, that is, as a standard normal."""

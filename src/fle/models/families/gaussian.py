@@ -1,5 +1,6 @@
 """A single Gaussian with independent coordinates; with fixed variance FLE is classic FQE."""
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -25,8 +26,29 @@ class MeanAndVariance(NamedTuple):
     variance: Float[Array, " d"]
 
 
-class GaussianLaw(Density):
-    """p(z | x, a) = N(z; mu(x, a), diag sigma²(x, a))."""
+class IndependentNormal(Density):
+    """p(z | x, a) = N(z; m(x, a), diag v(x, a)), abstract: whatever gives mean and variance."""
+
+    @abstractmethod
+    def condition(self, inputs: Float[Array, " inputs"]) -> MeanAndVariance:
+        """Mean and variance at one input."""
+
+    def log_prob(
+        self, inputs: Float[Array, " inputs"], returns: Float[Array, " d"]
+    ) -> Float[Array, ""]:
+        """Log density of one return."""
+        mean, variance = self.condition(inputs)
+        return -0.5 * jnp.sum((returns - mean) ** 2 / variance + jnp.log(2 * np.pi * variance))
+
+    def draw(
+        self, conditioned: MeanAndVariance, uniforms: Float[Array, " noise"]
+    ) -> Float[Array, " d"]:
+        """Mean plus scaled noise."""
+        return conditioned.mean + jnp.sqrt(conditioned.variance) * ndtri(uniforms)
+
+
+class GaussianLaw(IndependentNormal):
+    """p(z | x, a) = N(z; mu(x, a), diag sigma²(x, a)) by a network."""
 
     network: Network
     return_dim: int = eqx.field(static=True)
@@ -47,19 +69,6 @@ class GaussianLaw(Density):
             return MeanAndVariance(outputs, jnp.full(self.return_dim, self.fixed_std**2))
         mean, raw = jnp.split(outputs, 2)
         return MeanAndVariance(mean, (self.scale_floor + jax.nn.softplus(raw)) ** 2)
-
-    def log_prob(
-        self, inputs: Float[Array, " inputs"], returns: Float[Array, " d"]
-    ) -> Float[Array, ""]:
-        """Log density of one return."""
-        mean, variance = self.condition(inputs)
-        return -0.5 * jnp.sum((returns - mean) ** 2 / variance + jnp.log(2 * np.pi * variance))
-
-    def draw(
-        self, conditioned: MeanAndVariance, uniforms: Float[Array, " noise"]
-    ) -> Float[Array, " d"]:
-        """Mean plus scaled noise."""
-        return conditioned.mean + jnp.sqrt(conditioned.variance) * ndtri(uniforms)
 
 
 class ExpectedLikelihood(GradientObjective):
@@ -100,6 +109,8 @@ class Gaussian(ModelSpec):
     std: None to learn it; otherwise the fixed standard deviation, as a share of the return scale
         (only the mean is then meaningful).
     hidden: widths of the hidden layers.
+
+    Example: `fle.evaluate(data, policy, gamma=0.99, model=fle.Gaussian(hidden=(32, 32)))`.
     """
 
     std: float | None = None
@@ -112,7 +123,9 @@ class Gaussian(ModelSpec):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.std is not None and not self.std > 0:
-            raise SettingsError(f"Gaussian std must be positive or None, got {self.std}.")
+            raise SettingsError(
+                f"Gaussian std: expected a positive number or None, got {self.std}."
+            )
 
     def build(self, sizes: Sizes, recipe: Resolved, generator: np.random.Generator) -> GaussianLaw:
         """A law that starts out as a standard normal."""

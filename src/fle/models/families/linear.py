@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
-from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
 from fle.errors import ModelError, SettingsError
-from fle.models.law import Density, Sizes
+from fle.models.families.gaussian import IndependentNormal, MeanAndVariance
+from fle.models.law import Sizes
 from fle.models.objectives import ClosedForm, Transition
 from fle.models.specs import ModelSpec, Moments, identity_frame
 from fle.recipe import Resolved
@@ -90,14 +90,7 @@ class Features(NamedTuple):
         return jax.pure_callback(back, shape, inputs, vmap_method="broadcast_all")
 
 
-class MeanAndVariance(NamedTuple):
-    """Of a return at one input."""
-
-    mean: Float[Array, " d"]
-    variance: Float[Array, " d"]
-
-
-class LinearLaw(Density):
+class LinearLaw(IndependentNormal):
     """p(z | x, a) = N(z; theta . phi(x, a) + c, v(x, a)), coordinates independent.
 
     coefficients: (F + 1, d), the intercept last. spreads: those of v. least: (d,) of v.
@@ -117,19 +110,6 @@ class LinearLaw(Density):
         """Mean and variance at one input."""
         phi = jnp.append(self.features.at(inputs), 1.0)
         return MeanAndVariance(phi @ self.coefficients, jnp.maximum(phi @ self.spreads, self.least))
-
-    def log_prob(
-        self, inputs: Float[Array, " inputs"], returns: Float[Array, " d"]
-    ) -> Float[Array, ""]:
-        """Log density of one return."""
-        mean, variance = self.condition(inputs)
-        return -0.5 * jnp.sum((returns - mean) ** 2 / variance + jnp.log(2 * np.pi * variance))
-
-    def draw(
-        self, conditioned: MeanAndVariance, uniforms: Float[Array, " noise"]
-    ) -> Float[Array, " d"]:
-        """Mean plus scaled noise."""
-        return conditioned.mean + jnp.sqrt(conditioned.variance) * ndtri(uniforms)
 
 
 class TwoMoments(ClosedForm):
@@ -267,12 +247,12 @@ class Linear(ModelSpec):
     def __post_init__(self) -> None:
         if not callable(self.features):
             raise SettingsError(
-                "Linear features must be a function of observations and actions, got "
+                "Linear features: expected a function of observations and actions, got "
                 f"{self.features!r}."
             )
         if self.variance not in ("constant", "features"):
             raise SettingsError(
-                f'Linear variance must be "constant" or "features", got {self.variance!r}.'
+                f'Linear variance: expected "constant" or "features", got {self.variance!r}.'
             )
 
     def build(self, sizes: Sizes, recipe: Resolved, generator: np.random.Generator) -> LinearLaw:

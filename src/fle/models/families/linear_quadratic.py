@@ -102,7 +102,12 @@ def quadratic_features(inputs: Float[Array, " inputs"]) -> Float[Array, " featur
 class LinearQuadratic(ModelSpec):
     """LQR with Gaussian reward noise: fitted exactly, by least squares.
 
+    p(z | x, a) = N(z; theta . phi(x, a), v), phi all products of two coordinates of (x, a); the
+    variance v follows from `noise_std` (Wu, Uehara & Sun 2023).
+
     noise_std: the known standard deviation of one reward.
+
+    Example: `fle.evaluate(data, policy, horizon=10, model=fle.LinearQuadratic(noise_std=0.1))`.
     """
 
     noise_std: float
@@ -114,7 +119,7 @@ class LinearQuadratic(ModelSpec):
     def __post_init__(self) -> None:
         if not self.noise_std > 0:
             raise SettingsError(
-                f"LinearQuadratic noise_std must be positive, got {self.noise_std}."
+                f"LinearQuadratic noise_std: expected a positive number, got {self.noise_std}."
             )
 
     def build(

@@ -55,8 +55,8 @@ def _loss_and_gradient(
         place, weight = point
         error = place - points
         clipped = jnp.clip(error, -huber, huber)
-        pull = weight * jnp.where(error < 0, 1 - levels, levels) * clipped
-        return (losses + pull * (error - 0.5 * clipped), gradients - pull), None
+        gradient = weight * jnp.where(error < 0, 1 - levels, levels) * clipped
+        return (losses + gradient * (error - 0.5 * clipped), gradients - gradient), None
 
     start = (jnp.zeros_like(points), jnp.zeros_like(points))
     (losses, gradients), _ = jax.lax.scan(add, start, tuple(target), unroll=5)
@@ -117,9 +117,14 @@ class QuantileRegression(GradientObjective):
 class Quantile(ModelSpec):
     """Quantile-regression TD with the pairwise Huber loss; scalar returns only.
 
+    N points q_i(x, a) of equal weight, each trained to be the quantile of level (i - 1/2) / N of
+    the targets (Dabney et al. 2018).
+
     quantiles: number of points.
     huber: threshold of the Huber loss, as a share of the return scale.
     hidden: widths of the hidden layers.
+
+    Example: `fle.evaluate(data, policy, gamma=0.99, model=fle.Quantile(quantiles=100))`.
     """
 
     quantiles: int = 50

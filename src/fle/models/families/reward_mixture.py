@@ -169,7 +169,11 @@ def _expectation_maximisation(
 class RewardMixture(ModelSpec):
     """Tabular problems with a reward at the end only: a mixture of known reward laws.
 
+    p(z | x, a) = sum_k w_k(x, a) p_k(z), a table of weights (Wu, Uehara & Sun 2023).
+
     laws: frozen SciPy distributions with `pdf` and `ppf`.
+
+    Example: `fle.RewardMixture((scipy.stats.norm(0, 1), scipy.stats.norm(3, 1)))`.
     """
 
     laws: tuple[Any, ...]

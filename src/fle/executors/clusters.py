@@ -1,14 +1,21 @@
-"""Jobs on a Ray cluster: tasks that say how many cores and devices they need."""
+"""Jobs on clusters: tasks of Ray that say what they need, and arrays of SLURM."""
 
 import logging
 import os
+import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, final
 
-from fle.errors import SettingsError, install
-from fle.executors.jobs_file import MOST_LOSSES, JobsFile, Order, Outcome, reason, work
+from fle.errors import FLEError, SettingsError, install
+from fle.executors.jobs_file import MOST_LOSSES, ONE_THREAD, JobsFile, Order, Outcome, reason, work
+from fle.files import make_directory, write_atomically
+
+# What SLURM takes by default (MaxArraySize); of more jobs, each task does several.
+MOST_TASKS = 1_000
 
 
 @final
@@ -35,7 +42,7 @@ class Ray:
             )
         if not (self.cpus >= 0 and self.gpus >= 0):
             raise SettingsError(
-                f"Ray: cpus and gpus must be at least 0, got {self.cpus} and {self.gpus}."
+                f"Ray: expected cpus and gpus of at least 0, got {self.cpus} and {self.gpus}."
             )
 
     @property
@@ -90,3 +97,69 @@ class Ray:
                     "`ray start --head`, or give its address."
                 ) from error
         return ray
+
+
+class JobsWaitingError(FLEError):
+    """Jobs were written for SLURM, and there is no result before they have run."""
+
+
+@final
+@dataclass(frozen=True)
+class Slurm:
+    """Writes an sbatch script instead of running anything; repeat the call when it has run.
+
+    With intervals that is to be done three times: for the fits, those to resampled episodes, and
+    the rest.
+
+    script: where. folder: on a file system that all nodes see.
+
+    Jobs that are finished are not in the script, so a call after a lost node writes what is left.
+
+    Example: `fle.executors.Slurm("jobs.sbatch", folder="/shared/jobs")`.
+    """
+
+    script: str | os.PathLike[str]
+    folder: str | os.PathLike[str] | None = None
+
+    @property
+    def shared(self) -> bool:
+        """Yes: nodes are other machines."""
+        return True
+
+    def run(self, jobs: JobsFile) -> Iterator[Outcome]:
+        """Write the script, and say that it is to be submitted."""
+        ready = [jobs.job(number) for number in Order(jobs).ready()]
+        script = Path(self.script)
+        make_directory(script.parent)
+        text = script_text(JobsFile.write(jobs.path.parent, ready, jobs.memory))
+        write_atomically(script, text.encode())
+        later = len(jobs.jobs) - len(ready)
+        more = f", and {later:,} that need them come later" if later else ""
+        raise JobsWaitingError(
+            f"{len(ready):,} jobs are in {script}{more}; submit it with `sbatch --wait {script}`, "
+            "then repeat this call."
+        )
+
+
+def script_text(jobs: JobsFile) -> str:
+    """The script: a task a job, or every so many-th of very many."""
+    number = len(jobs.jobs)
+    tasks, folder = min(number, MOST_TASKS), jobs.path.parent.resolve()
+    command = shlex.join([sys.executable, "-m", "fle", "job", str(jobs.path.resolve())])
+    lines = [
+        "#!/bin/bash",
+        "#SBATCH --job-name=fle",
+        f"#SBATCH --array=0-{tasks - 1}",
+        "#SBATCH --cpus-per-task=1",
+        # A job that is begun again goes on from its last checkpoint.
+        "#SBATCH --requeue",
+        f'#SBATCH --output="{str(folder).replace("%", "%%")}/slurm-%A_%a.out"',
+        *(f"export {name}={value}" for name, value in ONE_THREAD.items()),
+        *([_path_line()] if os.environ.get("PYTHONPATH") else []),
+        f'{command} $(seq "$SLURM_ARRAY_TASK_ID" {tasks} {number - 1})',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _path_line() -> str:
+    return f"export PYTHONPATH={shlex.quote(os.environ['PYTHONPATH'])}"
