@@ -79,8 +79,8 @@ RULES = (
     " discounts the first reward once, and its direct method takes means of starts for"
     " returns: both are left as they are.",
     "- Importance sampling, doubly robust and stitching are those of `fle.baselines`, with"
-    " propensities that are estimated. The distribution of fitted Q evaluation on features is normal,"
-    " with its mean and standard deviation.",
+    " propensities that are estimated. The distribution of fitted Q evaluation on features is"
+    " normal, with its mean and standard deviation.",
     "- Seconds are those of the processor, in processes that others ran beside; those of doubly"
     " robust come after our fit; one follows the weights to the end, the other as second opinions"
     " do, while they are worth 50 episodes. Memory is the most of a process, with its libraries,"
