@@ -2,6 +2,7 @@
 
     fle bench                  # from a checkout: part of the validation tasks, 20,000 rows
     fle bench --full           # all that peers can be asked, rows of the tasks, three seeds
+    fle bench --add --task taxi-good    # these answers anew, all others as the JSON has them
 
 Every answer is a JSON file under `runs/bench/`, so a call that was stopped goes on where it was.
 Peers run in environments of their own under `runs/bench/environments/`, installed by this script.
@@ -172,6 +173,26 @@ def judged(question: Question, answers: dict[str, Any], truth: Path) -> list[dic
     return found
 
 
+def added(
+    earlier: list[dict[str, Any]], lines: list[dict[str, Any]], commit: str
+) -> list[dict[str, Any]]:
+    """Answers with those of an earlier call that were not asked for again, by task.
+
+    commit: of earlier lines that do not say theirs.
+    """
+
+    def key(line: dict[str, Any]) -> tuple[Any, ...]:
+        return (*(line[name] for name in ("task", "rows", "seed", "mixed")), line["estimator"])
+
+    fresh = {key(line) for line in lines}
+    kept = [
+        {**line, "commit": line.get("commit") or commit}
+        for line in earlier
+        if key(line) not in fresh
+    ]
+    return sorted([*kept, *lines], key=lambda line: key(line)[:-1])
+
+
 def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="fle bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -183,6 +204,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, help="questions at a time, a core each")
     parser.add_argument("--models", action="store_true", help="also other models of ours")
     parser.add_argument("--no-peers", dest="peers", action="store_false", help="ours alone")
+    parser.add_argument("--add", action="store_true", help="keep other answers of the JSON")
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "bench")
     parser.add_argument("--truth", type=Path, default=ROOT / "runs" / "truth")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "results" / "bench.md")
@@ -204,7 +226,7 @@ def main(arguments: list[str] | None = None) -> int:
     for job in range(options.jobs):
         cores.put(allowed[job % len(allowed)])
     lines: list[dict[str, Any]] = []
-    costs: list[dict[str, float]] = []
+    costs: dict[str, dict[str, float]] = {}
 
     def one(question: Question) -> list[dict[str, Any]]:
         core = cores.get()
@@ -214,7 +236,8 @@ def main(arguments: list[str] | None = None) -> int:
                 {**line, "commit": told.commit}
                 for line in judged(question, told.answers, options.truth)
             ]
-            costs.append(told.cost)
+            if options.peers:
+                costs[question.name] = told.cost
         finally:
             cores.put(core)
         ours = next(line for line in found if line["estimator"] == "FLE")
@@ -224,8 +247,11 @@ def main(arguments: list[str] | None = None) -> int:
     with ThreadPoolExecutor(options.jobs) as pool:
         for found in pool.map(one, questions(options)):
             lines += found
-    whole = {key: sum(cost[key] for cost in costs) for key in ("processor", "elapsed")}
-    write_json(options.json, {**describe(), "whole": whole, "lines": lines})
+    if options.add and options.json.exists():
+        earlier = read_json(options.json)
+        lines = added(earlier["lines"], lines, earlier["commit"])
+        costs = {**earlier.get("costs", {}), **costs}
+    write_json(options.json, {**describe(), "costs": costs, "lines": lines})
     write_page(options.page, lines, read_json(options.json))
     print(f"page: {options.page}")
     return 0

@@ -11,6 +11,8 @@ Line = dict[str, Any]
 # (heading, figure)
 MEASURES = (("W1/std", "w1"), ("mean", "mean"), ("CVaR 10%", "cvar"))
 OURS = "FLE"
+# Of the picture: smaller and larger errors lie on its edges.
+ENDS = (1e-3, 20.0)
 
 
 def write_page(page: Path, lines: list[Line], facts: dict[str, Any]) -> None:
@@ -33,7 +35,7 @@ def write_page(page: Path, lines: list[Line], facts: dict[str, Any]) -> None:
         f"{' and '.join(f'{number:,}' for number in rows)} rows, {seeds} seed"
         f"{'s' if seeds > 1 else ''}. Errors are in standard deviations of the true return, "
         "without their sign. W1 is a distance of laws; estimators of a mean have none.",
-        *_cost(facts.get("whole"), len({_question(line) for line in lines})),
+        *_cost(facts.get("costs", {}), len({_question(line) for line in lines})),
         "",
         "## In short",
         "",
@@ -77,7 +79,8 @@ RULES = (
     " discounts the first reward once, and its direct method takes means of starts for"
     " returns: both are left as they are.",
     "- Importance sampling, doubly robust and stitching are those of `fle.baselines`, with"
-    " propensities that are estimated.",
+    " propensities that are estimated. The distribution of fitted Q evaluation on features is"
+    " normal, with its mean and standard deviation.",
     "- Seconds are those of the processor, in processes that others ran beside; those of doubly"
     " robust come after our fit; one follows the weights to the end, the other as second opinions"
     " do, while they are worth 50 episodes. Memory is the most of a process, with its libraries,"
@@ -107,13 +110,16 @@ def _question(line: Line) -> tuple[Any, ...]:
     return line["task"], line["mixed"], line["seed"], line["rows"]
 
 
-def _cost(whole: dict[str, float] | None, number: int) -> list[str]:
+def _cost(costs: dict[str, dict[str, float]], number: int) -> list[str]:
     """What all processes took together, where it is known."""
-    if not whole:
+    if not costs:
         return []
-    spent, elapsed = (whole[key] / 60 for key in ("processor", "elapsed"))
+    spent, elapsed = (
+        sum(cost[key] for cost in costs.values()) / 60 for key in ("processor", "elapsed")
+    )
+    whole = f"All {number}" if len(costs) == number else f"{len(costs)} of {number}"
     return [
-        f"All {number} questions took {spent:.0f} minutes of the processor, start-up included and"
+        f"{whole} questions took {spent:.0f} minutes of the processor, start-up included and"
         f" without the truth, in processes that lasted {elapsed:.0f} minutes one after the other."
     ]
 
@@ -154,8 +160,8 @@ def _summary(lines: list[Line]) -> list[str]:
 def _pairs(lines: list[Line]) -> list[str]:
     """Medians of ours and of each other, over the questions that both answered."""
     table = [
-        "Medians over the questions that both answered, ours and the other's; bold where the other "
-        "is nearer.",
+        "Medians over the questions that both answered, ours and the other's, and in how many of "
+        "them ours was nearer; bold where the other's median is.",
         "",
         "| estimator | " + " | ".join(text for text, _ in MEASURES) + " |",
         "|---" * (1 + len(MEASURES)) + "|",
@@ -171,7 +177,8 @@ def _pairs(lines: list[Line]) -> list[str]:
                 cells.append("")
                 continue
             ours, theirs = (median(side) for side in zip(*both, strict=True))
-            shown = f"{ours:.3f}, {theirs:.3f} ({len(both)})"
+            nearer = sum(mine < other for mine, other in both)
+            shown = f"{ours:.3f}, {theirs:.3f} ({nearer} of {len(both)})"
             if theirs < ours:
                 ahead[text].append(name)
                 shown = f"**{shown}**"
@@ -231,30 +238,32 @@ def _rankings(lines: list[Line]) -> list[str]:
 
 def _losses(lines: list[Line]) -> list[str]:
     """Where another estimator was nearer than ours, by more than 0.02."""
-    found = ["## Where another was nearer", ""]
+    found = ["## Wins and losses", ""]
     by_task: dict[tuple[Any, ...], list[Line]] = {}
     for line in lines:
         by_task.setdefault((line["task"], line["seed"]), []).append(line)
-    losses = []
+    losses, first, asked = [], 0, 0
     for (task, seed), group in by_task.items():
         ours = next((x for x in group if x["estimator"] == OURS), {})
         for text, figure in MEASURES:
             better = [x for x in group if figure in x and x["estimator"] != OURS]
             best = min(better, key=lambda x: abs(x[figure]), default=None)
+            if best and figure in ours:
+                asked, first = asked + 1, first + (abs(ours[figure]) <= abs(best[figure]))
             if best and figure in ours and abs(ours[figure]) > abs(best[figure]) + 0.02:
                 losses.append(
                     f"| {task} ({seed}) | {text} | {abs(ours[figure]):.3f} | "
                     f"{abs(best[figure]):.3f} | {best['estimator']} |"
                 )
-    if not losses:
-        return [*found, "Nowhere by more than 0.02."]
-    count = sum(
-        figure in line for line in lines if line["estimator"] == OURS for _, figure in MEASURES
+    told = (
+        f"Ours was the nearest of all in {first} of {asked} comparisons. The best of all others is "
+        "chosen with the truth in hand, which no user has."
     )
+    if not losses:
+        return [*found, f"{told} None was nearer by more than 0.02."]
     return [
         *found,
-        f"By more than 0.02, the best of all others against ours: {len(losses)} of {count} "
-        "comparisons. The best of many is chosen with the truth in hand, which no user has.",
+        f"{told} Another was nearer by more than 0.02 in {len(losses)}:",
         "",
         "| task (seed) | figure | FLE | nearest | whose |",
         "|---|---|---|---|---|",
@@ -288,27 +297,35 @@ def _picture(place: Path, lines: list[Line]) -> bool:
     except ImportError:
         return False
     dots = [
-        {"estimator": x["estimator"], "figure": text, "error": max(abs(x[figure]), 1e-3)}
+        {
+            "estimator": x["estimator"],
+            "figure": text,
+            "error": float(np.clip(abs(x[figure]), *ENDS)),
+        }
         for x in lines
         if not x["mixed"]
         for text, figure in MEASURES
         if figure in x
     ]
     order = estimators([x for x in lines if not x["mixed"]])
+    where: dict[str, Any] = {
+        "scale": altair.Scale(type="log", domain=ENDS),
+        "axis": altair.Axis(values=[0.001, 0.01, 0.1, 1, 10], format="~g"),
+        "title": "error / std, and the median",
+    }
+    colour = altair.condition(
+        altair.datum.estimator == OURS, altair.value("#c0392b"), altair.value("#4c78a8")
+    )
+    rows = altair.Y("estimator:N", sort=order, title=None, axis=altair.Axis(labelLimit=300))
+    base = altair.Chart().encode(y=rows, color=colour)
     chart = (
-        altair.Chart(altair.Data(values=dots))
-        .mark_circle(size=40, opacity=0.6)
-        .encode(
-            x=altair.X("error:Q", scale=altair.Scale(type="log"), title="error / std"),
-            y=altair.Y("estimator:N", sort=order, title=None, axis=altair.Axis(labelLimit=300)),
-            color=altair.condition(
-                altair.datum.estimator == OURS,
-                altair.value("#c0392b"),
-                altair.value("#4c78a8"),
-            ),
-            column=altair.Column("figure:N", sort=[text for text, _ in MEASURES], title=None),
+        altair.layer(
+            base.mark_circle(size=40, opacity=0.5).encode(x=altair.X("error:Q", **where)),
+            base.mark_tick(thickness=2, size=14).encode(x=altair.X("median(error):Q", **where)),
+            data=altair.Data(values=dots),
         )
         .properties(width=220, height=16 * len(order))
+        .facet(column=altair.Column("figure:N", sort=[text for text, _ in MEASURES], title=None))
     )
     place.write_text(vl_convert.vegalite_to_svg(chart.to_json()))
     return True

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from tabular_logs import BEYOND, MDP, TARGET, logged, planned, scores, truths
+from tabular_logs import BEYOND, CHANCES, MDP, SUPPORT, TARGET, logged, planned, scores, truths
 
 import fle
 from fle import baselines
 from fle.baselines.stitched_rows import Neighbours
-from fle.errors import DataError, SettingsError
+from fle.errors import DataError, ModelError, SettingsError
 from fle.tasks.fork import Fork
 
 GAUSSIAN = fle.Gaussian(std=1.0, hidden=())
@@ -124,10 +124,34 @@ def test_fitted_q_agrees_with_the_exact_answer(plan):
     value, error = sandwich.mean()
     assert abs(value - truths()["mean"][1]) < BEYOND * error
     assert sandwich.class_errors == (0.0,)
+    spread, its_error = sandwich.std()
+    mean = SUPPORT @ CHANCES
+    assert abs(spread - np.sqrt((SUPPORT - mean) ** 2 @ CHANCES)) < BEYOND * its_error
     # The variance of 60 replicates is chi-square of 59 over 59: within 0.55 and 1.52 in the root,
-    # but for one in 10,000.
-    bootstrap = baselines.fitted_q_evaluation(plan, replicates=60).mean().standard_error
-    assert 0.55 < bootstrap / error < 1.52
+    # but for one in 10,000, each of the two.
+    bootstrap = baselines.fitted_q_evaluation(plan, replicates=60)
+    assert 0.55 < bootstrap.mean().standard_error / error < 1.52
+    assert 0.55 < bootstrap.std().standard_error / its_error < 1.52
+
+
+def test_fitted_q_can_be_asked_what_a_distribution_is_asked(plan):
+    found = baselines.fitted_q_evaluation(plan)
+    law, truth = found.returns, truths()["mean"][1]
+    # 100,000 draws of a normal law, and its CVaR: mean less 1.755 standard deviations. Five
+    # standard errors of each: one false alarm in a million.
+    mean, std = found.mean().value, found.std().value
+    assert law.mean() == pytest.approx(mean, abs=5 * std / np.sqrt(1e5))
+    assert law.cvar(0.1) == pytest.approx(mean - 1.755 * std, abs=0.03 * std)
+    low, high = law.interval("mean", 0.999).ends
+    assert low < truth < high
+    fewer = baselines.fitted_q_evaluation(plan, replicates=0).returns
+    assert fewer.replicates is None
+    assert fewer.log_prob([mean]) == pytest.approx(-0.5 * np.log(2 * np.pi) - np.log(std), abs=1e-6)
+    fork = Fork.example(dimension=2)
+    data = fle.Dataset(**fork.offline_data(500, seed=0))
+    both = fle.plan(data, fork.target_policy, horizon=fork.horizon, model=fle.GMM())
+    with pytest.raises(ModelError, match="one reward at a time"):
+        _ = baselines.fitted_q_evaluation(both, replicates=0).returns
 
 
 def test_fitted_q_of_a_discounted_problem():

@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
-from peers.bench import judged, parsed, questions
+from peers.bench import added, judged, parsed, questions
 from peers.bench_page import estimators, write_page
 from peers.questions import PeerLog, Question, is_discrete, padded, task_of
 
@@ -94,9 +94,21 @@ def test_answers_are_held_against_the_truth(lines):
     assert another["none"] == "no propensities"
 
 
+def test_answers_are_added_to_earlier_ones(lines):
+    again = [{**line, "commit": "new", "mean": 7.0} for line in lines[:2]]
+    found = added(lines, again, "old")
+    assert len(found) == len(lines)
+    key = ("estimator", "mixed")
+    by_name = {tuple(line[name] for name in key): line for line in found}
+    assert by_name["FLE", 0.0]["mean"] == 7.0
+    assert by_name["another", 0.0]["commit"] == "old"
+    assert by_name["FLE", 0.25]["mean"] == lines[3]["mean"]
+    assert [line["mixed"] for line in found] == sorted(line["mixed"] for line in found)
+
+
 def test_the_page_ranks_policies_and_names_losses(lines, tmp_path):
-    whole = {"processor": 240.0, "elapsed": 600.0}
-    facts = {"commit": "0" * 40, "machine": {"cores": 2, "cpu": "x"}, "whole": whole}
+    costs = {str(number): {"processor": 80.0, "elapsed": 200.0} for number in range(3)}
+    facts = {"commit": "0" * 40, "machine": {"cores": 2, "cpu": "x"}, "costs": costs}
     assert estimators(lines) == ["FLE", "a peer", "another"]
     write_page(tmp_path / "bench.md", lines, facts)
     text = (tmp_path / "bench.md").read_text()
@@ -107,8 +119,9 @@ def test_the_page_ranks_policies_and_names_losses(lines, tmp_path):
     # It takes the worst of three for the best.
     assert "| a peer | -1.00 | 2.0" in text
     assert "| FLE | 1.00 | 0.000 |" in text
-    assert "Nowhere by more than 0.02." in text
-    assert f"| a peer |  | 0.000, {abs(lines[1]['mean']):.3f} (1) |  |" in text
+    assert "nearest of all in 1 of 1 comparisons" in text
+    assert "None was nearer by more than 0.02" in text
+    assert f"| a peer |  | 0.000, {abs(lines[1]['mean']):.3f} (1 of 1) |  |" in text
     assert (
         "On the median, W1/std: ahead of all; mean: ahead of all; CVaR 10%: ahead of all." in text
     )

@@ -5,20 +5,22 @@ Barto 1996), and the sandwich formula gives its standard error without another f
 problem targets follow the log as ours do.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from scipy.stats import norm
 
 from fle.baselines.critics import drawn_actions
 from fle.baselines.least_squares import Equations, Features, Matrix, features_of, scaled
 from fle.baselines.logged_episodes import FloatArray, IntArray
-from fle.errors import SettingsError
+from fle.errors import ModelError, SettingsError
 from fle.fitting.plans import Plan
 from fle.fitting.problem import sum_of_discounts
 from fle.policies import ActionTable
-from fle.returns import risk
+from fle.returns import ReturnDistribution, risk
+from fle.returns.intervals import Replicates
 from fle.returns.opinions import Figure
 
 # Rows and initial observations that are used at most: more would take much memory for little.
@@ -26,6 +28,8 @@ MOST_ROWS, MOST_STARTS = 60_000, 10_000
 # Uses of a row by the steps of a horizon, likewise.
 MOST_USES = 400_000
 REPLICATES = 20
+# Of intervals that are asked for without a level.
+LEVEL = 0.9
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class MeanEstimate:
     class_errors, std_class_errors: how far they move with half of the features, a rough sign of
         what is wrong with the class; zero where it is exact.
     effective_size: how many episodes, all alike, would say as much.
+    replicates: means and standard deviations, each (B, d), of fits to resampled episodes.
     """
 
     name: str
@@ -46,6 +51,25 @@ class MeanEstimate:
     stds: tuple[Figure, ...]
     std_class_errors: tuple[float, ...]
     remarks: tuple[str, ...] = ()
+    replicates: tuple[FloatArray, FloatArray] | None = None
+
+    @cached_property
+    def returns(self) -> ReturnDistribution:
+        """A normal law of this mean and standard deviation: the shape is assumed, not estimated.
+
+        With replicates it has intervals.
+        """
+        if len(self.return_names) > 1:
+            raise ModelError(
+                f"{self.name} of vector returns has figures of each coordinate, and no joint"
+                " distribution. Evaluate one reward at a time."
+            )
+        law = _normal(self.return_names, self.means[0].value, self.stds[0].value)
+        if self.replicates is None:
+            return law
+        pairs = list(zip(*(column[:, 0] for column in self.replicates), strict=True))
+        laws = [_normal(self.return_names, mean, std) for mean, std in pairs]
+        return replace(law, replicates=Replicates(lambda: laws, LEVEL))
 
     def mean(self, coordinate: int = 0) -> Figure:
         """E[Z]."""
@@ -54,6 +78,15 @@ class MeanEstimate:
     def std(self, coordinate: int = 0) -> Figure:
         """The square root of E[(Z - E Z)²]."""
         return self.stds[coordinate]
+
+
+def _normal(names: tuple[str, ...], mean: float, std: float) -> ReturnDistribution:
+    law = norm(mean, max(std, 1e-300))
+    return ReturnDistribution(
+        lambda generator, n: mean + std * generator.standard_normal((n, 1)),
+        lambda returns: np.asarray(law.logpdf(returns[:, 0])),
+        names,
+    )
 
 
 def fitted_q_evaluation(plan: Plan, *, replicates: int = REPLICATES, seed: int = 0) -> MeanEstimate:
@@ -66,9 +99,8 @@ def fitted_q_evaluation(plan: Plan, *, replicates: int = REPLICATES, seed: int =
 
     Args:
         plan: what `fle.plan` gave; with `Recipe(trace=0)` targets look one step ahead.
-        replicates: fits to resampled episodes, whose spread is the standard error of the mean; 0
-            takes the sandwich formula, which needs no further fit. Of the standard deviation it is
-            always that.
+        replicates: fits to resampled episodes and starts, whose spread is the standard error; 0
+            takes the sandwich formula, which needs no further fit.
         seed: of rows, features, targets and resampled episodes.
     """
     if replicates < 0 or replicates == 1:
@@ -76,26 +108,31 @@ def fitted_q_evaluation(plan: Plan, *, replicates: int = REPLICATES, seed: int =
     generator = np.random.default_rng(seed)
     equations, half = _equations(plan, generator)
     moments = Moments(equations)
-    mean_variance = moments.mean_variance
+    unit = plan.encoder.reward_unit
+    offset = plan.encoder.reward_centre * sum_of_discounts(plan.problem.gamma, plan.problem.horizon)
+    laws: tuple[FloatArray, FloatArray] | None = None
     if replicates:
-        number = int(equations.groups.max()) + 1
-        counts = generator.multinomial(number, np.full(number, 1 / number), replicates)
-        means = [equations.mean(equations.weights * c[equations.groups]) for c in counts]
-        mean_variance = np.var(means, axis=0, ddof=1) + moments.start_variance
+        others = [Moments(equations.resampled(generator)) for _ in range(replicates)]
+        laws = (
+            np.array([one.mean for one in others]) * unit + offset,
+            np.array([one.std for one in others]) * unit,
+        )
+        errors = tuple(values.std(axis=0, ddof=1) for values in laws)
+    else:
+        errors = np.sqrt(moments.mean_variance) * unit, moments.std_error * unit
     moved = np.zeros_like(moments.mean), np.zeros_like(moments.mean)
     if half is not None:
         smaller = Moments(equations.columns(half))
         moved = np.abs(smaller.mean - moments.mean), np.abs(smaller.std - moments.std)
-    unit = plan.encoder.reward_unit
-    offset = plan.encoder.reward_centre * sum_of_discounts(plan.problem.gamma, plan.problem.horizon)
     return MeanEstimate(
         "fitted Q evaluation",
         plan.data.reward_names,
-        _figures(moments.mean * unit + offset, np.sqrt(mean_variance) * unit),
+        _figures(moments.mean * unit + offset, errors[0]),
         tuple((moved[0] * unit).tolist()),
         moments.effective_size,
-        _figures(moments.std * unit, moments.std_error * unit),
+        _figures(moments.std * unit, errors[1]),
         tuple((moved[1] * unit).tolist()),
+        replicates=laws,
     )
 
 

@@ -242,9 +242,17 @@ class Equations:
         """With these weights of the rows."""
         return (FixedPoint if self.stages is None else Backward)(self, weights)
 
-    def mean(self, weights: FloatArray) -> FloatArray:
-        """(d,) Over the initial observations."""
-        return self.start @ self.solved(weights).theta
+    def resampled(self, generator: np.random.Generator) -> "Equations":
+        """Of episodes, and of initial observations, drawn with replacement."""
+        number, starts = int(self.groups.max()) + 1, self.starts.shape[0]
+        counts = generator.multinomial(number, np.full(number, 1 / number))
+        chosen = generator.integers(starts, size=starts)
+        return replace(
+            self,
+            weights=self.weights * counts[self.groups],
+            starts=self.starts[chosen],
+            drawn_starts=self.drawn_starts[chosen],
+        )
 
 
 class FixedPoint:

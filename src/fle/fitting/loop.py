@@ -15,7 +15,7 @@ from fle.errors import TrainingError
 from fle.fitting.encoding import Encoder, Fitted, Frame, Rows, transitions
 from fle.fitting.following import Lines, Trail, by_fit
 from fle.fitting.large_logs import Feeding
-from fle.fitting.measurement import MEASURED_ROWS, Before, Measurement, StageRecord
+from fle.fitting.measurement import MEASURED_ROWS, Before, Measurement, StageRecord, measured_rows
 from fle.fitting.optimiser import (
     Layout,
     OptimiserState,
@@ -209,7 +209,15 @@ class Loop:
             self.trail,
             self.probe,
             self.recipe.draws,
+            self.measured_rows,
         )
+
+    @property
+    def measured_rows(self) -> int:
+        """With a horizon as many as tell one weight decay from another, by the same program."""
+        if self.finite:
+            return MEASURED_ROWS
+        return measured_rows(max(stage.held_out.size for stage in self.stages))
 
     @cached_property
     def layout(self) -> Layout:
@@ -458,7 +466,7 @@ class Loop:
         self, stage: Stage, before: Before, fitted: Fitted, random: Randomness
     ) -> float:
         """Measured as on held-out rows, so that the two can be compared."""
-        places = np.linspace(0, stage.rows.size - 1, MEASURED_ROWS).astype(int)
+        places = np.linspace(0, stage.rows.size - 1, self.measured_rows).astype(int)
         return self.measurement.held_out_loss(before, fitted, stage.rows[places], random)
 
     def _frame(self, number: int, before: Before, random: Randomness) -> tuple[Frame, Support]:

@@ -16,6 +16,14 @@ from fle.returns import ReturnDistribution
 from fle.returns.measures import RISK_LEVEL
 
 MEASURED_ROWS = SAMPLE_BLOCK
+# How often a held-out row is measured at least, each time with fresh targets: more often than a few
+# times says nothing that the rows do not know.
+OFTEN = 4
+
+
+def measured_rows(held_out: int) -> int:
+    """On how many rows the stages of a repeated update are measured, of this many; a power of 2."""
+    return int(min(MEASURED_ROWS, 2 ** np.ceil(np.log2(OFTEN * max(held_out, 1)))))
 
 
 @dataclass(frozen=True)
@@ -85,7 +93,10 @@ class Before:
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
-    """Measures every stage on the same number of rows, as another shape would be compiled anew."""
+    """Measures every stage on the same number of rows, as another shape would be compiled anew.
+
+    number: of rows.
+    """
 
     objective: GradientObjective
     encoder: Encoder
@@ -93,6 +104,7 @@ class Measurement:
     trail: Trail
     initial_inputs: np.ndarray
     draws: int
+    number: int
 
     def record(
         self,
@@ -105,7 +117,7 @@ class Measurement:
         random: Randomness,
     ) -> StageRecord:
         """What the stage reached; `loss` is that of training, NaN where the fit has none."""
-        index = np.resize(stage.held_out, MEASURED_ROWS)
+        index = np.resize(stage.held_out, self.number)
         held_out_loss = self.held_out_loss(before, fitted, index, random)
         inputs = self.initial_inputs if stage.step is None else self.inputs(index)
         discounts = sum_of_discounts(self.trail.gamma, before.left)

@@ -1,7 +1,9 @@
 """A Gaussian whose mean is linear in features that the user gives: fitted exactly."""
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
@@ -21,6 +23,8 @@ from fle.recipe import Resolved
 FloatArray = npt.NDArray[np.float64]
 # Least variance, as a share of its mean: a linear function may fall below zero.
 LEAST_VARIANCE = 0.01
+# A matrix of at most so many numbers is decomposed once for all stages that have it.
+KEPT_NUMBERS = 4_000_000
 # (observations (n, ...), actions (n, ...)) -> (n, F).
 Function = Callable[[Any, Any], Any]
 
@@ -163,9 +167,34 @@ def _with_one(matrix: FloatArray) -> FloatArray:
     return np.hstack([matrix, np.ones((len(matrix), 1))])
 
 
+class _Matrix:
+    """A matrix as a key: hundreds of stages that repeat one update have the same."""
+
+    def __init__(self, values: FloatArray):
+        self.values = values
+        self._digest = hashlib.blake2b(np.ascontiguousarray(values).data).digest()
+
+    def __hash__(self) -> int:
+        return hash(self._digest)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Matrix) and np.array_equal(self.values, other.values)
+
+
+@lru_cache(maxsize=1)
+def _inverse(matrix: _Matrix) -> FloatArray:
+    """That gives the shortest of all solutions, where features are not independent."""
+    rounding = max(matrix.values.shape) * np.finfo(float).eps
+    return np.asarray(np.linalg.pinv(matrix.values, rcond=rounding), np.float64)
+
+
 def _least_squares(phi: FloatArray, targets: FloatArray, root: FloatArray) -> FloatArray:
-    found = np.linalg.lstsq(phi * root[:, None], targets * root[:, None])[0]
-    return np.asarray(found, np.float64)
+    matrix, weighted = phi * root[:, None], targets * root[:, None]
+    if matrix.shape[1] == 1:
+        return np.asarray(matrix.T @ weighted / np.sum(matrix**2), np.float64)
+    if matrix.size > KEPT_NUMBERS:
+        return np.asarray(np.linalg.lstsq(matrix, weighted)[0], np.float64)
+    return _inverse(_Matrix(matrix)) @ weighted
 
 
 def _next_moments(previous: LinearLaw, transitions: Transition) -> tuple[FloatArray, FloatArray]:
