@@ -209,3 +209,19 @@ def test_numbers_without_coverage_are_given_on_demand_only(capsys, tmp_path):
     assert "Verdict: do not use" in page
     assert "There is no headline number" in page
     assert "100.0% of its actions were never logged there" in page
+
+
+def test_the_estimate_comes_first_and_its_interval_follows(folder, monkeypatch, capsys):
+    """By default, and not in a first look, in JSON all at once."""
+    monkeypatch.setattr("fle.cli.inputs.USUAL_LEVEL", 0.9)
+    words = (*("evaluate", folder / "log.parquet", "--policy", "behaviour"), "--horizon", "2")
+    few = (*QUICK, "--replicates", "2")
+    out = run(capsys, *words, *few).out
+    alone, both = out.index("target policy"), out.index("90% interval")
+    assert out.startswith("verdict: ")
+    assert alone < both < out.index("intervals: 90% intervals from 2 fits")
+    assert "interval" not in out[:both].split("target policy")[1]
+    document = json.loads(run(capsys, *words, *few, "--json").out)
+    assert set(document["intervals"]["returns"]["return"]) >= {"mean", "cvar:0.1"}
+    for given in ("--quick",), ("--interval", "none"):
+        assert "intervals: " not in run(capsys, *words, *few, *given, "--plan").out
