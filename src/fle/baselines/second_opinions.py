@@ -27,7 +27,7 @@ from fle.fitting.evaluation import Evaluation
 from fle.fitting.plans import Plan
 from fle.returns import ReturnDistribution
 from fle.returns.measures import Measure, further_measures, measure, usual_measures
-from fle.returns.opinions import COMPARED, Figure, Opinion, SecondOpinions
+from fle.returns.opinions import COMPARED, ROBUST, Figure, Opinion, SecondOpinions
 
 # Matrices, rows by features, that fitted Q evaluation holds at a time.
 MATRICES = 8
@@ -46,7 +46,6 @@ NEGLIGIBLE = 0.02
 APART, NEARLY = 2.0, 0.05
 # Chance at which starts of the same law are taken for different ones.
 OTHER_STARTS = 1e-4
-ROBUST = "doubly robust"
 # Who stands in for what weights do not show.
 IN_SAMPLE = "its critic is the estimate, which was fitted to the same episodes"
 OUT_OF_BAG = "its critics are fits to resampled episodes, asked about those that they lack"

@@ -68,7 +68,7 @@ def carry_out(options: argparse.Namespace, messages: Messages, truth: Truth | No
     out = None if options.out is None else Path(options.out)
     first: list[Evaluation] = []
 
-    def answer(evaluation: Evaluation) -> None:
+    def answer(evaluation: "Evaluation") -> None:
         first.append(evaluation)
         messages.answer(_answer(evaluation, plan, options, truth))
 
@@ -152,9 +152,15 @@ def _answer(
     lines += risk_table(evaluation, options.measure, options.weights, true)
     if before is None:
         lines += _distances(evaluation, true)[1]
-    if evaluation.second_opinions is not None:
+    opinions = evaluation.second_opinions
+    if opinions is not None:
         lines += ["", *opinions_table(evaluation)]
     lines.append("")
+    if opinions is not None:
+        several = len(evaluation.return_names) > 1
+        for name in evaluation.return_names:
+            whose = f" of {one_line(name)}" if several else ""
+            lines.append(f"bias alarm{whose}: {one_line(opinions.alarm_in_words(name))}")
     if evaluation.intervals is not None:
         lines.append(f"intervals: {evaluation.intervals.in_words()}")
     if before is not None:
