@@ -26,8 +26,8 @@ from fle.fitting.decisions import MOST_COUPLED, ROWS_FOR_COUPLING
 from fle.fitting.evaluation import Evaluation
 from fle.fitting.plans import Plan
 from fle.returns import ReturnDistribution
-from fle.returns.measures import Measure, further_measures, measure, usual_measures
-from fle.returns.opinions import COMPARED, ROBUST, Figure, Opinion, SecondOpinions
+from fle.returns.measures import Measure, measure
+from fle.returns.opinions import ROBUST, Figure, Opinion, SecondOpinions, figures_held
 
 # Matrices, rows by features, that fitted Q evaluation holds at a time.
 MATRICES = 8
@@ -146,8 +146,7 @@ def _figures(estimate: Asked, coordinate: int) -> dict[str, Figure]:
     """Of what is compared, all that an estimator has; a sample has more of what tables show."""
     if not isinstance(estimate, Estimate):
         return {"mean": estimate.mean(coordinate), "std": estimate.std(coordinate)}
-    shown = (*map(measure, COMPARED), *usual_measures(), *further_measures())
-    found = {one.text: _figure(estimate, one, coordinate) for one in shown}
+    found = {one: _figure(estimate, measure(one), coordinate) for one in figures_held()}
     return {asked: figure for asked, figure in found.items() if figure is not None}
 
 

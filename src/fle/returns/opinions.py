@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from fle.returns.measures import RISK_LEVEL, measure
+from fle.returns.measures import RISK_LEVEL, further_measures, measure, usual_measures
 
 # Chance of a warning where all standard errors are right, over all comparisons together.
 FALSE_ALARM = 0.1
@@ -29,6 +29,12 @@ ROBUST = "doubly robust"
 LEVEL = 0.9
 
 
+def figures_held() -> tuple[str, ...]:
+    """Measures that an opinion may have figures of: what is compared, and what tables show."""
+    shown = (*usual_measures(), *further_measures())
+    return tuple(dict.fromkeys([*COMPARED, *(one.text for one in shown)]))
+
+
 class Figure(NamedTuple):
     """A number and its standard error; None where that is not known."""
 
@@ -41,7 +47,7 @@ class Opinion:
     """What one estimator says of one return.
 
     estimator: its name. coordinate: the name of the return.
-    figures: by measure, such as "cvar:0.1"; those of `COMPARED` that it has.
+    figures: by measure, such as "cvar:0.1"; those of `figures_held` that it has.
     effective_size: how many returns, all alike, would say as much.
     cannot_see: why it is no judge; None where it is one.
     remarks: what is to be known about it.
