@@ -192,7 +192,7 @@ def _least_squares(phi: FloatArray, targets: FloatArray, root: FloatArray) -> Fl
     matrix, weighted = phi * root[:, None], targets * root[:, None]
     if matrix.shape[1] == 1:
         return np.asarray(matrix.T @ weighted / np.sum(matrix**2), np.float64)
-    # Rounding is told in units of each feature: else one of 1e-9 beside one of 1e9 would count as it.
+    # Rounding is told in units of each feature: one of 1e-9 is not nothing beside one of 1e9.
     units = np.abs(matrix).max(axis=0)
     units[units == 0] = 1.0
     matrix /= units
