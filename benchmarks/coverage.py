@@ -419,6 +419,7 @@ def judged(task: str, model: str, dial: float, episodes: int, seed: int) -> dict
             coverage=plan.target.coverage,
             visits=Visits.of(data, plan.occupancy),
             second_opinions=SecondOpinions(own_figures(law, drawn, mean), opinions),
+            refits=None,
             bellman=None,
             calibration=None,
             records=(),

@@ -40,6 +40,7 @@ def judged(**changed):
         "horizon": 5,
         "quick": False,
         "warnings": (),
+        "refits": None,
         "logged": SimpleNamespace(episodes=100, rows=1_000),
     }
     return verdict_of(SimpleNamespace(**(facts | changed)))

@@ -27,6 +27,8 @@ Interval = tuple[float, float]
 HEADLINE = ("mean", f"cvar:{RISK_LEVEL:g}", "loss")
 # Draws that the page carries for weighted sums of vector returns.
 PAGE_DRAWS = 4_000
+# And of the estimate and each of its replicates, for the intervals of such sums.
+INTERVAL_DRAWS = 1_000
 PAGE_EPISODES = 2_000
 MOST_PAIRS = 6
 JOINT_BINS = 40
@@ -79,6 +81,7 @@ class Contents:
     """Everything on the page.
 
     draws, episodes: rows of the estimate and of the logged returns, for vector returns only.
+    replicates: rows of the estimate and then of every replicate, where there are any.
     comparisons: empty without truth. command: a shell command or Python lines.
     usable: whether there is a headline. looked_at: what could be wrong, and what was found.
     """
@@ -97,6 +100,7 @@ class Contents:
     joints: tuple[Joint, ...]
     draws: FloatArray | None
     episodes: FloatArray | None
+    replicates: tuple[FloatArray, ...]
     has_density: bool
     discounted: bool
     stages: tuple[StageRecord, ...]
@@ -156,6 +160,7 @@ def gather(
         joints=joints_of(coordinates, estimate, earned) if several else (),
         draws=_page_rows(coordinates, estimate, PAGE_DRAWS) if several else None,
         episodes=None if episodes is None else _page_rows(coordinates, episodes, PAGE_EPISODES),
+        replicates=_replicate_rows(coordinates, estimate) if several else (),
         has_density=estimate.log_density is not None,
         discounted=evaluation.horizon is None,
         stages=evaluation.records,
@@ -269,6 +274,16 @@ def _page_rows(
     chosen = returns.some_draws(most)
     columns = [c.style.rounded(chosen[:, i]) for i, c in enumerate(coordinates)]
     return np.stack(columns, axis=1)
+
+
+def _replicate_rows(
+    coordinates: tuple[Coordinate, ...], estimate: ReturnDistribution
+) -> tuple[FloatArray, ...]:
+    """Of the estimate and its replicates, by the same random numbers."""
+    if estimate.replicates is None:
+        return ()
+    laws = (estimate, *estimate.replicates.laws)
+    return tuple(_page_rows(coordinates, law, INTERVAL_DRAWS) for law in laws)
 
 
 def _data_lines(logged: LoggedData, warnings: list[str], notes: tuple[str, ...]) -> tuple[str, ...]:
