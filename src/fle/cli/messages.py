@@ -5,10 +5,10 @@ import math
 import re
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -85,6 +85,12 @@ class Messages:
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
+        self.answers: TextIO | None = None
+
+    def answer(self, lines: Iterable[str]) -> None:
+        """Print what is known already; nothing where one document is the answer."""
+        if self.answers is not None:
+            print(*lines, sep="\n", file=self.answers, flush=True)
 
     def warn(self, text: str) -> None:
         """Show a warning, unless it was shown before."""
