@@ -29,7 +29,7 @@ from fle.cli.run_files import (
     spoken_command,
     write_run_files,
 )
-from fle.cli.text_tables import cell, data_words, number_text, style_of
+from fle.cli.text_tables import cell, data_words, interval_cell, number_text, style_of
 from fle.data import Dataset
 from fle.files import make_directory, write_atomically
 from fle.recipe import FIRST_LOOK
@@ -218,11 +218,15 @@ def _ranking_lines(
 ) -> list[str]:
     shown = list(dict.fromkeys([*usual_measures(), options.by]))
     style = style_of(comparison.returns[names[0]])
-    rows = [["", "policy", "verdict", *(m.heading for m in shown)]]
+    level, by = comparison.level, options.by
+    beside = [] if level is None else [f"{percentage(level)} interval of {by.heading}"]
+    rows = [["", "policy", "verdict", *(m.heading for m in shown), *beside]]
     for place, name in enumerate(names, 1):
         law = comparison.returns[name]
-        level = comparison.evaluations[name].verdict.level
-        rows.append([str(place), name, level, *(cell(m, law.measure(m), style) for m in shown)])
+        verdict = comparison.evaluations[name].verdict.level
+        ends = [interval_cell(by, law, style)] if beside else []
+        cells = [cell(m, law.measure(m), style) for m in shown]
+        rows.append([str(place), name, verdict, *cells, *ends])
     return aligned(rows, left=3)
 
 
