@@ -421,6 +421,7 @@ def judged(task: str, model: str, dial: float, episodes: int, seed: int) -> dict
             second_opinions=SecondOpinions(own_figures(law, drawn, mean), opinions),
             bellman=None,
             calibration=None,
+            refits=None,
             records=(),
             horizon=problem.horizon,
             quick=False,

@@ -37,6 +37,7 @@ def judged(**changed):
         "bellman": None,
         "calibration": None,
         "records": (),
+        "refits": (),
         "horizon": 5,
         "quick": False,
         "warnings": (),
@@ -68,6 +69,8 @@ def test_nothing_speaks_against_what_is_beyond_doubt():
         ({"second_opinions": opinions(theirs_error=0.3)}, "caution", "can judge"),
         ({"second_opinions": opinions(error=0.15)}, "caution", "off by 0.15 standard"),
         ({"second_opinions": opinions(error=0.6)}, "do not use", "off by 0.60 standard"),
+        # Another estimator's error is no ground to withhold a number.
+        ({"second_opinions": opinions(error=0.6), "refits": None}, "caution", "fitted Q"),
         ({"warnings": ("the reward has a heavy tail.",)}, "caution", "heavy tail"),
     ],
 )
