@@ -8,7 +8,7 @@ import fle
 from fle import baselines
 from fle.baselines.stitched_rows import Neighbours
 from fle.errors import DataError, ModelError, SettingsError
-from fle.tasks.fork import Fork
+from fle.tasks.gaussian_returns import Fork
 
 GAUSSIAN = fle.Gaussian(std=1.0, hidden=())
 

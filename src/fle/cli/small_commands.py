@@ -86,7 +86,7 @@ def job(options: argparse.Namespace, messages: Messages) -> Outcome:
     wrong = [text for text in numbers if not text.isdecimal()]
     if wrong or not numbers:
         raise UsageError(f"expected FILE and whole numbers, got {' '.join(options.job)}")
-    from fle.executors.jobs_file import reason, work
+    from fle.executors import reason, work
 
     directories, failed = [], []
     for number in map(int, numbers):
