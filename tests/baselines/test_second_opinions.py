@@ -10,7 +10,7 @@ import pytest
 from tabular_logs import BEYOND, CHANCES, MDP, MODEL, SUPPORT, TARGET, logged, planned
 
 import fle
-from fle.baselines import second_opinions_of
+from fle.baselines import fitted_q_evaluation, second_opinions_of
 from fle.baselines.second_opinions import _alike
 from fle.fitting.plans import with_second_opinions
 from fle.returns import risk
@@ -119,6 +119,57 @@ def test_a_difference_must_be_beyond_chance_and_worth_a_word():
     assert "mean 0.3 (0.05) by another, 0 (0.01) by the estimate, +0.30" in warning
     assert "no second opinion can judge" in found(0.3, 0.05, "it is blind")[0]
     assert "no second opinion can judge" in found(0.3, 0.3)[0]
+
+
+def test_fitted_q_does_not_warn_where_the_log_itself_refutes_it():
+    """Whole episodes with logged propensities rest on no class of functions."""
+    mine = {"mean": Figure(0.0, 0.01), "std": Figure(1.0, 0.01)}
+
+    def opinion(name, value, error, **more):
+        return Opinion(name, "return", {"mean": Figure(value, error)}, 1_000.0, **more)
+
+    def found(*, said=0.01, error=0.02, off=-0.2, **more):
+        critic = opinion("fitted Q evaluation", off, 0.04)
+        others = critic, opinion("importance sampling", said, error, sampled=True, **more)
+        opinions = SecondOpinions(own(mine), others)
+        assert SecondOpinions.from_plain(opinions.as_plain()) == opinions
+        return opinions.opinions[0].cannot_see, opinions.warnings
+
+    why, warned = found(model_free=True)
+    assert "refuted by importance sampling, 0.01 (0.02)" in why
+    assert warned == ()
+    # It rests on a fit, knows the mean less well, does not contradict, or not only fitted Q.
+    for case in (
+        {},
+        {"model_free": True, "error": 0.05},
+        {"model_free": True, "said": -0.1},
+        {"model_free": True, "said": 0.3},
+    ):
+        why, warned = found(**case)
+        assert why is None
+        assert "fitted Q evaluation" in warned[0]
+
+
+def test_fitted_q_knows_what_many_actions_earn():
+    """Every fifth of 20 actions earns 1, which a few of them, evenly chosen, would not show.
+
+    One false alarm in 15,000.
+    """
+    generator = np.random.default_rng(0)
+    worth, actions = np.arange(20) % 5 == 2, generator.integers(20, size=2_000)
+    data = fle.Dataset(
+        observations=generator.normal(size=(2_000, 1)),
+        actions=actions,
+        rewards=worth[actions] + 0.1 * generator.normal(size=2_000),
+        terminations=np.ones(2_000, bool),
+        number_of_actions=20,
+    )
+    chances = np.full((1, 20), 1 / 20)
+    plan = fle.plan(data, lambda x: chances.repeat(len(x), axis=0), horizon=1, model=MODEL)
+    value, error = fitted_q_evaluation(plan, replicates=0).mean()
+    assert abs(value - 0.2) < BEYOND * error
+    # Four actions at each of 2,000 starts, and noise of 0.1: sqrt(0.16 / 8,000 + 0.01 / 2,000).
+    assert error < 0.01
 
 
 def test_its_own_error_is_part_of_it():

@@ -6,10 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import fle
+
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 from peers.bench import added, judged, parsed, questions
 from peers.bench_page import estimators, write_page
+from peers.own_answers import DEFAULT, answers_to
 from peers.questions import PeerLog, Question, is_discrete, padded, task_of
 
 
@@ -64,6 +67,15 @@ def test_questions_go_by_seed_and_ranked_tasks_have_several_policies():
     assert sorted({question.mixed for question in asked}) == [0.0, 0.25, 0.5, 1.0]
     assert len({question.name for question in asked}) == 8
     assert parsed(["--task", "a", "--task", "b", "c"]).task == ["a", "b", "c"]
+
+
+def test_what_is_above_the_ceiling_has_no_answer():
+    request = {"question": {"task": "inventory-careful", "seed": 0, "rows": 50}, "models": False}
+    with fle.memory_ceiling(1):
+        answers = answers_to(request)
+    assert "would take about" in answers[DEFAULT]["none"]
+    assert all("none" in answer for answer in answers.values())
+    assert parsed(["--memory", "1024"]).memory == 1024
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from sample_runs import made_up_run
 
+from fle.errors import FLEError
 from fle.files import read_json, write_json
 from fle.paper import command, lock_runs, theory
 from fle.paper.command import RunsBar
@@ -117,6 +118,12 @@ def test_runs_are_made_at_the_same_time_and_stop_together(performed, tmp_path, m
     assert reproduce(*arguments) == command.INTERRUPTED
     assert len(begun) == 2
     assert not list((tmp_path / "runs-quick").glob("*_seed*.json"))
+
+
+def test_a_fit_above_the_ceiling_is_refused(tmp_path):
+    """Runs have threads of their own, which know it too."""
+    with pytest.raises(FLEError, match=r"would take about .* below the ceiling"):
+        reproduce("1d", "--quick", "--methods", "gmm", "--memory", "1K", "--out", str(tmp_path))
 
 
 def test_figures_need_one_seed(performed, tmp_path):

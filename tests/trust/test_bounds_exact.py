@@ -170,7 +170,7 @@ def test_refined_laws_have_the_same_returns():
 
 
 def test_negative_rewards_have_no_lattice():
-    with pytest.raises(SettingsError, match="at least 0, got -1"):
+    with pytest.raises(SettingsError, match="at least 0 on a lattice, got -1"):
         exact.true_outcomes(random_mdp(2, 2, seed=0))
 
 

@@ -30,7 +30,7 @@ from fle.fitting.problem import sum_of_discounts
 from fle.policies import ActionTable
 from fle.returns import ReturnDistribution, risk
 from fle.returns.intervals import Replicates
-from fle.returns.opinions import Figure
+from fle.returns.opinions import FITTED_Q, Figure
 
 # Rows and initial observations that are used at most: more would take much memory for little.
 MOST_ROWS, MOST_STARTS = 60_000, 10_000
@@ -136,7 +136,7 @@ def fitted_q_evaluation(plan: Plan, *, replicates: int = REPLICATES, seed: int =
         smaller = Moments(equations.columns(half))
         moved = np.abs(smaller.mean - moments.mean), np.abs(smaller.std - moments.std)
     return MeanEstimate(
-        "fitted Q evaluation",
+        FITTED_Q,
         plan.data.reward_names,
         _figures(moments.mean * unit + offset, errors[0]),
         tuple((moved[0] * unit).tolist()),

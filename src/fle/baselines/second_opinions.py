@@ -25,7 +25,7 @@ from fle.fitting.evaluation import Evaluation
 from fle.fitting.plans import Plan
 from fle.returns import ReturnDistribution
 from fle.returns.measures import RISK_LEVEL
-from fle.returns.opinions import COMPARED, Figure, Opinion, SecondOpinions
+from fle.returns.opinions import COMPARED, FITTED_Q, Figure, Opinion, SecondOpinions, refuting
 
 # Matrices, rows by features, that fitted Q evaluation holds at a time.
 MATRICES = 8
@@ -66,7 +66,9 @@ def second_opinions_of(plan: Plan, evaluation: Evaluation | None = None) -> Seco
     opinions = _fitted_q(mean)
     opinions += _importance(plan, evaluation, names)
     opinions += _asked("stitching", names, lambda: stitching(plan, seed=seed))
-    opinions = [_with_mean_like(one, mean, names) for one in opinions]
+    opinions = [
+        _with_mean_like(one, opinions, mean.mean(names.index(one.coordinate))) for one in opinions
+    ]
     own: tuple[Opinion, ...] = ()
     if evaluation is not None:
         own = own_figures(evaluation.returns, direct_method(evaluation, draws=OWN_DRAWS), mean)
@@ -176,9 +178,11 @@ def _importance(plan: Plan, evaluation: Evaluation | None, names: Sequence[str])
     size = episodes.weights.effective_sizes[-1]
     # Where nothing is left of the weights, a critic need not say what follows.
     critic = evaluation if size >= LEAST_EFFECTIVE else None
-    opinions = _asked(
-        whole, names, lambda: weighted_importance_sampling(episodes, critic=critic)
-    ) + _asked(
+    opinions = _asked(whole, names, lambda: weighted_importance_sampling(episodes, critic=critic))
+    known = plan.data.propensities is not None or plan.target.coverage is None
+    if known and not episodes.cut.any():
+        opinions = [replace(one, model_free=True) for one in opinions]
+    opinions += _asked(
         by_decision,
         names,
         lambda: weighted_per_decision_importance_sampling(episodes, critic=critic),
@@ -293,20 +297,31 @@ def _alike(logged: FloatArray, given: FloatArray) -> bool:
     return bool(score.max() < norm.isf(OTHER_STARTS / (2 * parts[0].shape[1])))
 
 
-def _with_mean_like(opinion: Opinion, mean: MeanEstimate, names: Sequence[str]) -> Opinion:
-    """Stitching has a bias that its errors do not know: its mean must be that of fitted Q."""
+def _with_mean_like(opinion: Opinion, opinions: Sequence[Opinion], mean: Figure) -> Opinion:
+    """Stitching has a bias that its errors do not know: its mean must be that of fitted Q.
+
+    Or that of the opinion which refutes fitted Q.
+    """
     if opinion.estimator != "stitching" or not opinion.sees:
         return opinion
-    theirs, mine = opinion.figures["mean"], mean.mean(names.index(opinion.coordinate))
-    apart = abs(theirs.value - mine.value)
-    joint = np.hypot(theirs.standard_error or 0.0, mine.standard_error or 0.0)
+    whose = next(
+        one
+        for one in opinions
+        if one.estimator == FITTED_Q and one.coordinate == opinion.coordinate
+    )
+    better = refuting(whose, opinions)
+    if better is not None:
+        whose, mean = better, better.figures["mean"]
+    theirs = opinion.figures["mean"]
+    apart = abs(theirs.value - mean.value)
+    joint = np.hypot(theirs.standard_error or 0.0, mean.standard_error or 0.0)
     if apart <= max(APART * joint, NEARLY * opinion.figures["std"].value):
         # Its mean was a condition, and is no further evidence.
         others = {asked: figure for asked, figure in opinion.figures.items() if asked != "mean"}
-        remark = f"its mean, {theirs.value:.4g}, is like that of fitted Q evaluation"
+        remark = f"its mean, {theirs.value:.4g}, is like that of {whose.estimator}"
         return replace(opinion, figures=others, remarks=(*opinion.remarks, remark))
     why = (
-        f"its mean, {theirs.value:.4g}, is not that of fitted Q evaluation, {mine.value:.4g}: rows"
+        f"its mean, {theirs.value:.4g}, is not that of {whose.estimator}, {mean.value:.4g}: rows"
         " are too far apart"
     )
     return replace(opinion, cannot_see=why)

@@ -479,6 +479,7 @@ BENCH = Command(
                 Option("models", "other models of ours too", "switch"),
                 Option("no_peers", "ours alone, and nothing to install", "switch"),
                 Option("jobs", "questions at a time", "value", whole(1), "N", default=2),
+                MEMORY,
             ),
         ),
     ),

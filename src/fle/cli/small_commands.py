@@ -21,6 +21,7 @@ DEMO_FIT = (QUICK, *FIT, *INTERVAL, *OPINIONS, *CALIBRATION)
 Parsers = dict[str, argparse.ArgumentParser]
 # The tasks and the peers' scripts are part of the project, and not of what is installed.
 BENCH_SCRIPT = Path("benchmarks") / "peers" / "bench.py"
+LIMITS = ("rows", "seeds", "memory")
 # How our files begin that may be written anywhere.
 JUNIT, PAGE = b"<?xml", b"<!doctype html>"
 CODES = {"met": DONE, "not met": NOT_MET, "undecided": UNDECIDED}
@@ -110,7 +111,7 @@ def bench(options: argparse.Namespace, messages: Messages) -> Outcome:
             " part of the package, so install from a checkout: pip install --editable ."
         )
     told = [f"--jobs={options.jobs}"]
-    told += [f"--{name}={value}" for name in ("rows", "seeds") if (value := getattr(options, name))]
+    told += [f"--{name}={value}" for name in LIMITS if (value := getattr(options, name))]
     told += ["--task", *options.task] if options.task else []
     for name in ("full", "models", "no_peers"):
         told += [f"--{name.replace('_', '-')}"] if getattr(options, name) else []

@@ -7,7 +7,7 @@ holds for two logs. Decision 0025 has the figures behind the constants.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
@@ -23,6 +23,9 @@ WORTH_A_WORD = {"mean": 0.1, "std": 0.1, f"cvar:{RISK_LEVEL:g}": 0.2}
 COMPARED = (*WORTH_A_WORD, f"quantile:{RISK_LEVEL:g}")
 # Standard deviations of the return: a mean that nobody knows better than this is not checked.
 BLIND = 0.2
+# The mean that all others can be held to, but not where the log itself refutes it: joint standard
+# errors from one that rests on no class of functions and is known better.
+FITTED_Q, REFUTED = "fitted Q evaluation", 2.0
 TINY = 1e-300
 
 
@@ -43,6 +46,7 @@ class Opinion:
     cannot_see: why it is no judge; None where it is one.
     remarks: what is to be known about it.
     sampled: whether it is a weighted sample, which knows a tail by the few returns in it.
+    model_free: whether it rests on nothing that was fitted: whole episodes, logged propensities.
     """
 
     estimator: str
@@ -52,6 +56,7 @@ class Opinion:
     cannot_see: str | None = None
     remarks: tuple[str, ...] = ()
     sampled: bool = False
+    model_free: bool = False
 
     @property
     def sees(self) -> bool:
@@ -68,6 +73,7 @@ class Opinion:
             "cannot_see": self.cannot_see,
             "remarks": list(self.remarks),
             "sampled": self.sampled,
+            "model_free": self.model_free,
         }
 
     @classmethod
@@ -96,13 +102,19 @@ class SecondOpinions:
     """An estimate beside what other estimators say.
 
     own: the estimate itself, one for each return, with "std" among its figures.
-    opinions: of every other estimator and return.
+    opinions: of every other estimator and return. Fitted Q evaluation cannot see where a model-free
+        opinion refutes it (`refuting`) and agrees with the estimate.
 
     Example: `SecondOpinions(own, opinions).disagreements`.
     """
 
     own: tuple[Opinion, ...]
     opinions: tuple[Opinion, ...]
+
+    def __post_init__(self) -> None:
+        mine = {own.coordinate: own for own in self.own}
+        heard = tuple(_heard(one, mine.get(one.coordinate), self.opinions) for one in self.opinions)
+        object.__setattr__(self, "opinions", heard)
 
     @cached_property
     def disagreements(self) -> tuple[Disagreement, ...]:
@@ -218,6 +230,37 @@ class SecondOpinions:
         lines = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in self.rows()]
         body = "".join(f"<tr>{line}</tr>" for line in lines)
         return f"<table><caption>Second opinions</caption>{body}</table>"
+
+
+def refuting(opinion: Opinion, others: Sequence[Opinion]) -> Opinion | None:
+    """A model-free opinion that knows the mean better, and says another beyond `REFUTED` errors."""
+    value, error = opinion.figures["mean"]
+    for other in others:
+        if not (other.model_free and other.sees and other.coordinate == opinion.coordinate):
+            continue
+        said, better = other.figures["mean"]
+        if error is None or better is None or better >= error:
+            continue
+        if abs(said - value) > REFUTED * np.hypot(better, error):
+            return other
+    return None
+
+
+def _heard(opinion: Opinion, own: Opinion | None, opinions: Sequence[Opinion]) -> Opinion:
+    """An opinion, or why it does not count beside this estimate."""
+    if own is None or opinion.estimator != FITTED_Q or not opinion.sees:
+        return opinion
+    other = refuting(opinion, opinions)
+    if other is None or "mean" not in own.figures:
+        return opinion
+    said = other.figures["mean"]
+    if abs(said.value - own.figures["mean"].value) > REFUTED * _joint_error(own, other, "mean"):
+        return opinion
+    why = (
+        f"its mean is refuted by {other.estimator}, {_written(said)}, which rests on no class of"
+        " functions and agrees with the estimate"
+    )
+    return replace(opinion, cannot_see=why)
 
 
 def _joint_error(own: Opinion, opinion: Opinion, asked: str) -> float:
