@@ -273,6 +273,8 @@ def _run(arguments: Sequence[str], messages: Messages) -> int:
     options = resolve(command, given)
     require(options, command.options)
     run = getattr(importlib.import_module(command.module), command.name)
+    as_json = getattr(options, "json", False)
+    messages.answers = None if as_json else sys.stdout
     # The policy may print, and stdout is for the answer alone.
     ceiling = memory_ceiling(getattr(options, "memory", None))
     with contextlib.redirect_stdout(sys.stderr), ceiling:
@@ -280,7 +282,7 @@ def _run(arguments: Sequence[str], messages: Messages) -> int:
             outcome: Outcome = run(options, messages)
         except JobsWaitingError as waiting:
             outcome = Outcome((str(waiting),), {"waiting": str(waiting)}, WAITING)
-    if getattr(options, "json", False):
+    if as_json:
         document = {"command": command.name, **outcome.document}
         document |= {"warnings": messages.warnings, "exit_code": outcome.code}
         print(json_text(document, indent=None if outcome.one_line else 2))

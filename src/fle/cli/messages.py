@@ -5,10 +5,10 @@ import math
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from fle.files import without_secrets
 from fle.returns import Measure, ReturnDistribution
 from fle.returns.intervals import Replicates
 from fle.returns.measures import usual_measures
+from fle.returns.opinions import LEVEL, ROBUST, Check
 from fle.returns.risk import percentage
 from fle.screen import aligned, one_line, show
 
@@ -96,6 +97,12 @@ class Messages:
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
+        self.answers: TextIO | None = None
+
+    def answer(self, lines: Iterable[str]) -> None:
+        """Print what is known already; nothing where one document is the answer."""
+        if self.answers is not None:
+            print(*lines, sep="\n", file=self.answers, flush=True)
 
     def warn(self, text: str) -> None:
         """Show a warning, unless it was shown before."""
@@ -201,19 +208,45 @@ def risk_table(
 ) -> list[str]:
     """For each return, and their weighted sum, the target policy beside what was logged."""
     lines: list[str] = []
-    for name, laws in _laws(evaluation, weights, truth):
+    checks = bias_checks(evaluation)
+    for place, (name, laws) in enumerate(_laws(evaluation, weights, truth)):
         if lines:
             lines.append("")
         first, *others = laws
         style = style_of(first.law)
         level = [] if first.law.replicates is None else [interval_heading(first.law.replicates)]
-        rows = [[name, first.label, *level, *(column.label for column in others)]]
+        # Of a weighted sum there is no doubly robust estimate.
+        checked = checks[place] if place < len(checks) else {}
+        beside = [f"{ROBUST}, {percentage(_level(evaluation))}", "errors apart"]
+        beside = beside if checked else []
+        rows = [[name, first.label, *level, *beside, *(column.label for column in others)]]
         for measure in [*usual_measures(), *measures]:
             values = [cell(measure, column.value(measure), style) for column in laws]
             ends = [interval_cell(measure, first.law, style)] if level else []
+            ends += _check_cells(measure, checked, style) if checked else []
             rows.append([measure.label, values[0], *ends, *values[1:]])
         lines += aligned(rows)
     return lines
+
+
+def bias_checks(evaluation: "Evaluation") -> list[dict[str, Check]]:
+    """By return, what doubly robust estimation says of every measure that it has."""
+    opinions, level = evaluation.second_opinions, _level(evaluation)
+    if opinions is None:
+        return []
+    return [opinions.checks(name, level) for name in evaluation.return_names]
+
+
+def _level(evaluation: "Evaluation") -> float:
+    return LEVEL if evaluation.refits is None else evaluation.refits.level
+
+
+def _check_cells(measure: Measure, checked: dict[str, Check], style: "NumberStyle") -> list[str]:
+    found = checked.get(measure.text)
+    if found is None:
+        return ["-", "-"]
+    low, high = (cell(measure, end, style) for end in (found.low, found.high))
+    return [f"{low} to {high}", f"{found.errors:+.1f}"]
 
 
 def interval_heading(replicates: Replicates) -> str:
@@ -267,6 +300,7 @@ def returns_document(
         "intervals": intervals_document(evaluation, measures, weights),
         "logged_returns": document["logged"],
         "second_opinions": opinions_document(evaluation),
+        "bias_alarm": alarm_document(evaluation),
         **evidence_document(evaluation),
     }
 
@@ -313,6 +347,23 @@ def opinions_document(evaluation: "Evaluation") -> dict[str, Any] | None:
             }
             for found in opinions.disagreements
         ],
+    }
+
+
+def alarm_document(evaluation: "Evaluation") -> dict[str, Any] | None:
+    """By return, the doubly robust figures beside those of the estimate, and what they miss."""
+    opinions = evaluation.second_opinions
+    if opinions is None:
+        return None
+    names = evaluation.return_names
+    return {
+        shown: {
+            "words": opinions.alarm_in_words(name),
+            "measures": {asked: one.as_plain() for asked, one in checked.items()},
+        }
+        for shown, name, checked in zip(
+            _document_names(evaluation), names, bias_checks(evaluation), strict=False
+        )
     }
 
 

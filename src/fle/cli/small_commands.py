@@ -76,8 +76,8 @@ def demo(options: argparse.Namespace, messages: Messages) -> Outcome:
     }
     said = {name: value for name, value in given.items() if value is not None}
     told = resolve(EVALUATE, argparse.Namespace(**said))
-    outcome = carry_out(told, messages, Truth(example.name, example.truth))
-    return dataclasses.replace(outcome, lines=(example.description, "", *outcome.lines))
+    messages.answer((example.description, ""))
+    return carry_out(told, messages, Truth(example.name, example.truth))
 
 
 def job(options: argparse.Namespace, messages: Messages) -> Outcome:

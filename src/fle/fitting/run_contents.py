@@ -37,7 +37,7 @@ from fle.models.specs import ModelSpec, family, names, spec_from_plain
 from fle.policies.answers import Coverage
 from fle.recipe import Recipe, Resolved
 from fle.returns.distances import Calibration
-from fle.returns.opinions import COMPARED, SecondOpinions
+from fle.returns.opinions import SecondOpinions, figures_held
 
 RUN = "run.json"
 MODEL = "model.safetensors"
@@ -352,7 +352,7 @@ def _second_opinions(
         return None
     every = [*plain["own"], *plain["opinions"]]
     known = all(
-        one["coordinate"] in names and set(one["figures"]) <= set(COMPARED) for one in every
+        one["coordinate"] in names and set(one["figures"]) <= set(figures_held()) for one in every
     )
     if not known or any("std" not in one["figures"] for one in plain["own"]):
         raise DamagedFileError(f"{source} is damaged: second opinions of another evaluation.")

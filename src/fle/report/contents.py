@@ -17,7 +17,7 @@ from fle.report.style import NumberStyle
 from fle.returns import ReturnDistribution, TruthDistance, distances_to_truth
 from fle.returns.intervals import Interval as IntervalSettings
 from fle.returns.measures import RISK_LEVEL
-from fle.returns.opinions import SecondOpinions
+from fle.returns.opinions import Check, SecondOpinions
 from fle.trust.verdict import Verdict, looked_at
 
 FloatArray = NDArray[np.float64]
@@ -47,7 +47,10 @@ class Extras:
 
 @dataclass(frozen=True)
 class Coordinate:
-    """One return under the target policy, beside the logged one and the true one."""
+    """One return under the target policy, beside the logged one and the true one.
+
+    checks: by measure, what doubly robust estimation says.
+    """
 
     name: str
     style: NumberStyle
@@ -56,6 +59,7 @@ class Coordinate:
     behaviour: Panel | None
     truth: Panel | None
     intervals: Mapping[str, Interval]
+    checks: Mapping[str, Check] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -126,7 +130,7 @@ def gather(
         earned = ReturnDistribution.from_samples(logged.comparable, estimate.names)
     _check_intervals(extras.intervals, estimate.names)
     intervals = _headline_intervals(estimate) | dict(extras.intervals)
-    coordinates = coordinates_of(estimate, earned, true_returns, intervals)
+    coordinates = coordinates_of(estimate, earned, true_returns, intervals, _checks(evaluation))
     covered = evaluation.coverage
     warnings = [
         *(() if covered is None else covered.warnings),
@@ -165,6 +169,15 @@ def gather(
         second_opinions=evaluation.second_opinions,
         quick=evaluation.quick,
     )
+
+
+def _checks(evaluation: Evaluation) -> dict[str, dict[str, Check]]:
+    """By return and measure, at the level of the intervals."""
+    opinions, refits = evaluation.second_opinions, evaluation.refits
+    if opinions is None:
+        return {}
+    level = () if refits is None else (refits.level,)
+    return {name: opinions.checks(name, *level) for name in evaluation.return_names}
 
 
 def _sentence(words: str | None) -> str | None:
@@ -209,6 +222,7 @@ def coordinates_of(
     earned: ReturnDistribution | None,
     truth: ReturnDistribution | None,
     intervals: Mapping[tuple[str, str], Interval] | None = None,
+    checks: Mapping[str, Mapping[str, Check]] | None = None,
 ) -> tuple[Coordinate, ...]:
     """One for each coordinate of the return."""
     coordinates = []
@@ -221,8 +235,10 @@ def coordinates_of(
         style = NumberStyle.of(float(own.mean()), float(own.std()))
         # "reward" is what a reward without a name is called; what is shown is its return.
         shown = "return" if estimate.names == ("reward",) else name
+        checked = (checks or {}).get(name, {})
+        panel = Panel.of(own, axis)
         coordinates.append(
-            Coordinate(shown, style, axis, Panel.of(own, axis), behaviour, true_panel, ends)
+            Coordinate(shown, style, axis, panel, behaviour, true_panel, ends, checked)
         )
     return tuple(coordinates)
 

@@ -180,6 +180,7 @@ def _coordinate_view(c: Coordinate) -> dict[str, Any]:
         "truth": c.truth is not None,
         "panels": panels,
         "interval": wording.interval_label(c),
+        "between": wording.between_labels(c),
         "rows": wording.usual_rows(c),
         "further": wording.further_rows(c),
         "start": panels[0] | {"threshold": threshold, "position": position},

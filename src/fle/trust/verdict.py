@@ -159,6 +159,9 @@ def looked_at(evaluation: "Evaluation") -> list[tuple[str, str]]:
         ),
         ("a wrong model or fit", _opinions_in_words(opinions)),
     ]
+    for name in () if opinions is None else evaluation.return_names:
+        whose = "a bias" if len(evaluation.return_names) == 1 else f"a bias of {name}"
+        lines.append((whose, "" if opinions is None else opinions.alarm_in_words(name)))
     measured, estimate = evaluation.bellman, error_estimate(evaluation)
     if measured is not None and estimate is not None:
         lines.append(
