@@ -12,7 +12,7 @@ from scipy import stats
 
 import fle
 from fle.models.families.diffusion import HIGHEST, LOWEST, ladder
-from fle.models.families.flow import Spline
+from fle.models.splines import Spline
 from fle.recipe import ONE_FIT
 
 SPECS = {
