@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from fle.fitting.diagnostics import WORTH, BellmanErrors
+from fle.fitting.measurement import WORTH, BellmanErrors
 from fle.fitting.occupancy import LEAST_EFFECTIVE, MOST_BEYOND
 from fle.fitting.remarks import DRIFT, drift, unsettled
 from fle.policies.answers import (
@@ -22,7 +22,7 @@ from fle.policies.answers import (
     WARN_UNSEEN,
     Coverage,
 )
-from fle.returns.calibration import DENIED, Calibration
+from fle.returns.distances import DENIED, Calibration
 from fle.returns.measures import RISK_LEVEL, measure
 from fle.returns.opinions import BLIND, FALSE_ALARM, WORTH_A_WORD, SecondOpinions
 from fle.screen import one_line
