@@ -132,8 +132,7 @@ def gather(
     earned = None
     if logged.comparable is not None:
         earned = ReturnDistribution.from_samples(logged.comparable, estimate.names)
-    _check_intervals(extras.intervals, estimate.names)
-    intervals = _headline_intervals(estimate) | dict(extras.intervals)
+    intervals = _headline_intervals(estimate) | _checked(extras.intervals, estimate.names)
     coordinates = coordinates_of(estimate, earned, true_returns, intervals, _checks(evaluation))
     covered = evaluation.coverage
     warnings = [
@@ -202,13 +201,16 @@ def checked_truth(
     return truth
 
 
-def _check_intervals(intervals: Mapping[tuple[str, str], Interval], names: tuple[str, ...]) -> None:
+def _checked(
+    intervals: Mapping[tuple[str, str], Interval], names: tuple[str, ...]
+) -> dict[tuple[str, str], Interval]:
     for name, measure in intervals:
         if name not in names or measure not in HEADLINE:
             raise SettingsError(
                 f"intervals: expected a return of {', '.join(names)} and a measure of "
                 f"{', '.join(HEADLINE)}, got {(name, measure)}"
             )
+    return dict(intervals)
 
 
 def _headline_intervals(estimate: ReturnDistribution) -> dict[tuple[str, str], Interval]:
