@@ -37,11 +37,11 @@ import fle  # noqa: E402
 from fle.baselines import Estimate, fitted_q_evaluation, second_opinions_of  # noqa: E402
 from fle.baselines.importance import sample_atoms  # noqa: E402
 from fle.baselines.second_opinions import own_figures  # noqa: E402
-from fle.fitting.diagnostics import Visits  # noqa: E402
+from fle.fitting.measurement import Visits  # noqa: E402
 from fle.returns import risk  # noqa: E402
 from fle.returns.intervals import cheap_bootstrap  # noqa: E402
 from fle.returns.opinions import SecondOpinions  # noqa: E402
-from fle.tasks.lqr import LQR  # noqa: E402
+from fle.tasks.gaussian_returns import LQR  # noqa: E402
 from fle.tasks.tabular import TabularMDP, random_mdp  # noqa: E402
 from fle.trust.verdict import WRONG, Verdict, verdict_of  # noqa: E402
 from tasks.clinical import Ward  # noqa: E402
@@ -421,6 +421,7 @@ def judged(task: str, model: str, dial: float, episodes: int, seed: int) -> dict
             second_opinions=SecondOpinions(own_figures(law, drawn, mean), opinions),
             bellman=None,
             calibration=None,
+            refits=None,
             records=(),
             horizon=problem.horizon,
             quick=False,

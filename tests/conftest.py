@@ -92,7 +92,7 @@ def what_takes_long_is_optimised():
         return
     import equinox as eqx
 
-    from fle.fitting import loop, measurement, sampling
+    from fle.fitting import loop, measurement, targets
 
     def training(batch_size):
         def train(update, state, lines, schedule, *others):
@@ -103,7 +103,7 @@ def what_takes_long_is_optimised():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "stage_training", training)
-        for module, name in ((measurement, "mean_loss"), (sampling, "_draw")):
+        for module, name in ((measurement, "mean_loss"), (targets, "_draw")):
             usual = getattr(module, name).__wrapped__
             patch.setattr(module, name, eqx.filter_jit(usual, compiler_options=SOME))
         yield

@@ -84,7 +84,7 @@ def changed_plan(folder, change):
 
 @pytest.mark.parametrize(
     "name",
-    ["fle.__main__:main", "fle.paper.command:run", "fle.policies.onnx_process:OnnxProcess", "os:x"],
+    ["fle.__main__:main", "fle.paper.command:run", "fle.policies.onnx_policy:OnnxProcess", "os:x"],
 )
 def test_a_plan_imports_nothing(folder, name):
     """Only the classes that plans are made of; to import `fle.__main__` is to run a command."""

@@ -17,10 +17,10 @@ from fle.fitting.planning import evaluate
 from fle.fitting.plans import Plan
 from fle.fitting.problem import Problem, sum_of_discounts
 from fle.fitting.replicates import Resampling
-from fle.fitting.sampling import Purpose, Randomness, draws, in_data_units
+from fle.fitting.targets import Purpose, Randomness, draws, in_data_units
 from fle.policies import ActionTable, Policy, load_policy, settle, tabulated
 from fle.recipe import Recipe
-from fle.returns.calibration import Calibration
+from fle.returns.distances import Calibration
 
 # Every so many-th episode is held out, at random; and how many are predicted at most.
 FOLDS, MOST_EPISODES = 5, 2_000

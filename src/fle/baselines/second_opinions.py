@@ -7,18 +7,17 @@ import numpy as np
 from scipy.stats import chi2, norm
 
 from fle.baselines.critics import Critics
-from fle.baselines.estimates import Estimate
 from fle.baselines.fitted_q import MOST_ROWS, MeanEstimate, fitted_q_evaluation
 from fle.baselines.importance import (
     direct_method,
     doubly_robust,
     shortened,
+    stitching,
     weighted_importance_sampling,
     weighted_per_decision_importance_sampling,
 )
 from fle.baselines.least_squares import MOST_FEATURES, ROWS_A_FEATURE
-from fle.baselines.logged_episodes import FloatArray, StepWeights, WeightedEpisodes
-from fle.baselines.stitched_rows import stitching
+from fle.baselines.logged_episodes import Estimate, FloatArray, StepWeights, WeightedEpisodes
 from fle.data.episodes import starts_episode
 from fle.errors import DataError, PolicyError, SettingsError
 from fle.fitting.behaviour import LoggingPolicy, logging_policy

@@ -20,7 +20,7 @@ from fle.cli.options import (
     whole,
 )
 from fle.data.readers.coding import MISSING
-from fle.data.readers.ordering import UNITS
+from fle.data.readers.columns import UNITS
 from fle.returns.measures import known_forms
 
 MODELS = ("auto", *models.names())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fle.cli.check_command import describe
 from fle.cli.commands import COMPARE
+from fle.cli.entry import CONFIG
 from fle.cli.evaluate_command import results
 from fle.cli.inputs import (
     LONGEST_NAME,
@@ -17,8 +18,18 @@ from fle.cli.inputs import (
     planner,
     read_data_to_fit,
 )
-from fle.cli.messages import DONE, NO_ESTIMATE, Messages, Outcome, in_options, json_text
-from fle.cli.parser import CONFIG
+from fle.cli.messages import (
+    DONE,
+    NO_ESTIMATE,
+    Messages,
+    Outcome,
+    cell,
+    data_words,
+    in_options,
+    json_text,
+    number_text,
+    style_of,
+)
 from fle.cli.run_files import (
     COMPARISON,
     COMPARISON_PAGE,
@@ -29,7 +40,6 @@ from fle.cli.run_files import (
     spoken_command,
     write_run_files,
 )
-from fle.cli.text_tables import cell, data_words, number_text, style_of
 from fle.data import Dataset
 from fle.files import make_directory, write_atomically
 from fle.recipe import FIRST_LOOK

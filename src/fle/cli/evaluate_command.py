@@ -10,14 +10,18 @@ import numpy as np
 from fle.cli.check_command import describe
 from fle.cli.commands import EVALUATE
 from fle.cli.inputs import asked_executor, planned, read_data_to_fit
-from fle.cli.messages import DONE, NO_ESTIMATE, Messages, Outcome, in_options
-from fle.cli.run_files import Context, settings_kept, spoken_command, write_run_files
-from fle.cli.text_tables import (
+from fle.cli.messages import (
+    DONE,
+    NO_ESTIMATE,
+    Messages,
+    Outcome,
     data_words,
+    in_options,
     opinions_table,
     returns_document,
     risk_table,
 )
+from fle.cli.run_files import Context, settings_kept, spoken_command, write_run_files
 from fle.executors import Executor
 from fle.returns import ReturnDistribution, distances_to_truth
 from fle.screen import labelled, one_line

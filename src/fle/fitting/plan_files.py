@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fle.errors import FLEError, SettingsError
-from fle.executors.jobs_file import HASH
+from fle.executors import HASH
 from fle.files import (
     MOST_JSON,
     make_directory,

@@ -14,23 +14,22 @@ from fle.data.passes import require_memory
 from fle.errors import CoverageError, FLEError, FLEWarning
 from fle.fitting.behaviour import LoggingPolicy
 from fle.fitting.checkpoints import Resume
-from fle.fitting.diagnostics import Visits, bellman_errors
 from fle.fitting.encoding import Encoder, Fitted
 from fle.fitting.evaluation import Evaluation, LoggedData, Provenance
 from fle.fitting.following import Trail
-from fle.fitting.growth import Growth
 from fle.fitting.large_logs import Feeding, LargeLog
 from fle.fitting.loop import Finished, Keeper, Loop, NothingKept
+from fle.fitting.measurement import Visits, bellman_errors
 from fle.fitting.occupancy import Occupancy
 from fle.fitting.problem import Problem, Stage
 from fle.fitting.progress import Cost, Progress, Silent, default_progress, expected_cost
 from fle.fitting.remarks import unsettled
 from fle.fitting.replicates import NoRefitKept, RefitKeeper, Resampling, replicates
-from fle.fitting.runs import begin_run
+from fle.fitting.runs import Growth, begin_run
 from fle.models.objectives import GradientObjective
 from fle.models.specs import ModelSpec, as_plain
 from fle.policies import ActionTable, TabulatedPolicy
-from fle.policies.kept_answers import Answers
+from fle.policies.answers import Answers
 from fle.recipe import Resolved
 from fle.returns.intervals import Interval
 from fle.screen import Tabular, doing, html_lines

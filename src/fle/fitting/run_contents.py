@@ -25,10 +25,10 @@ from fle.fitting.checkpoints import (
     unstacked,
     without_prefix,
 )
-from fle.fitting.diagnostics import BellmanErrors, Visits
 from fle.fitting.encoding import Encoder, Fitted
 from fle.fitting.evaluation import FORMAT, Evaluation, LoggedData, Provenance, require_format
 from fle.fitting.loop import blank_fit
+from fle.fitting.measurement import BellmanErrors, Visits
 from fle.fitting.problem import Problem, checked_gamma
 from fle.fitting.replicates import Refits
 from fle.manifests import require_form
@@ -36,7 +36,7 @@ from fle.models.law import Sizes
 from fle.models.specs import ModelSpec, family, names, spec_from_plain
 from fle.policies.answers import Coverage
 from fle.recipe import Recipe, Resolved
-from fle.returns.calibration import Calibration
+from fle.returns.distances import Calibration
 from fle.returns.opinions import SecondOpinions, figures_held
 
 RUN = "run.json"

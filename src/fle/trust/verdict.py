@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from fle.fitting.diagnostics import WORTH, BellmanErrors
+from fle.fitting.measurement import WORTH, BellmanErrors
 from fle.fitting.occupancy import LEAST_EFFECTIVE, MOST_BEYOND
 from fle.fitting.remarks import DRIFT, drift, unsettled
 from fle.policies.answers import (
@@ -22,7 +22,7 @@ from fle.policies.answers import (
     WARN_UNSEEN,
     Coverage,
 )
-from fle.returns.calibration import DENIED, Calibration
+from fle.returns.distances import DENIED, Calibration
 from fle.returns.measures import RISK_LEVEL, measure
 from fle.returns.opinions import BLIND, FALSE_ALARM, WORTH_A_WORD, SecondOpinions
 from fle.screen import one_line
@@ -127,7 +127,7 @@ def verdict_of(evaluation: "Evaluation") -> Verdict:
         *_of_visits(evaluation),
         # That a first look asks nobody else is in its own warning.
         *(() if evaluation.quick else _of_opinions(evaluation.second_opinions)),
-        *_of_chance(evaluation.second_opinions),
+        *_of_chance(evaluation.second_opinions, own=evaluation.refits is not None),
         *_of_bellman(evaluation.bellman),
         *_of_calibration(evaluation.calibration),
         *_of_drift(evaluation),
@@ -292,18 +292,24 @@ def _of_opinions(opinions: SecondOpinions | None) -> Iterator[Reason]:
         )
 
 
-def _of_chance(opinions: SecondOpinions | None) -> Iterator[Reason]:
-    """How far another log of the same kind would have moved the estimate."""
+def _of_chance(opinions: SecondOpinions | None, *, own: bool) -> Iterator[Reason]:
+    """How far another log of the same kind would have moved the estimate.
+
+    Without replicates the error is that of fitted Q evaluation on the same rows. It may be far
+    larger than the estimate's own, so that it cautions and withholds nothing.
+    """
     error, asked = _chance(opinions)
     if error > CHANCE:
+        whose, above = "one standard error", f", above {MOST_CHANCE:g} nothing is"
+        if not own:
+            whose, above = "a standard error of fitted Q evaluation, as nothing was resampled", ""
         yield Reason(
-            _graver(error, MOST_CHANCE),
+            _graver(error, MOST_CHANCE) if own else "caution",
             "chance",
             error,
             CHANCE,
             f"by chance alone {measure(asked).label} may be off by {error:.2f} standard deviations"
-            f" of the return (one standard error; up to {CHANCE:g} is trusted, above"
-            f" {MOST_CHANCE:g} nothing is)",
+            f" of the return ({whose}; up to {CHANCE:g} is trusted{above})",
         )
 
 
@@ -424,6 +430,8 @@ def _changes(evaluation: "Evaluation", reasons: tuple[Reason, ...]) -> Iterator[
         yield f"more stages, such as stages={2 * len(evaluation.records)}"
     if evaluation.quick:
         yield "an evaluation without quick=True"
+    if "chance" in kinds and evaluation.refits is None:
+        yield "interval=0.9, which measures the estimate's own standard error"
     if "second opinions" in kinds:
         yield "second_opinions=True"
     if "nothing can judge" in kinds:
