@@ -364,7 +364,8 @@ def main():
         for way in said[0]:
             beside = way.removesuffix(", energy") if way.endswith(", energy") else first
             found = spread([one[way] for one in said], [one[beside] for one in said])
-            known.setdefault("fixed_points", {})[f"{name}, {way}"] = found
+            key = f"{name}, {way}, {options.fixed_points} logs"
+            known.setdefault("fixed_points", {})[key] = found
             print(name, way, found)
         RESULTS.write_text(json.dumps(known) + "\n")
 
