@@ -121,6 +121,25 @@ def test_a_difference_must_be_beyond_chance_and_worth_a_word():
     assert "no second opinion can judge" in found(0.3, 0.3)[0]
 
 
+def test_the_alarm_is_in_standard_errors_and_says_what_it_cannot_see():
+    mine = {"mean": Figure(0.0, 0.01), "std": Figure(1.0, 0.01), "loss": Figure(0.5, 0.01)}
+
+    def held(why):
+        theirs = {"mean": Figure(0.3, 0.05), "loss": Figure(0.99, 0.1)}
+        robust = Opinion("doubly robust", "return", theirs, 1e9, why, ("ended early",))
+        return SecondOpinions(own(mine), (robust,))
+
+    found = held(None).checks("return", 0.9)
+    assert found["mean"].errors == pytest.approx(6.0)
+    # The 95% quantile of a normal law is 1.645; a chance ends at 1.
+    assert (found["mean"].low, found["mean"].high) == pytest.approx((0.21776, 0.38224), abs=1e-4)
+    assert found["loss"].high == 1.0
+    assert "6.0 standard errors from the estimate" in held(None).alarm_in_words("return")
+    assert held(None).alarm_in_words("return").endswith("ended early")
+    assert held("weights are gone").checks("return") == {}
+    assert "weights are gone" in held("weights are gone").alarm_in_words("return")
+
+
 def test_fitted_q_does_not_warn_where_the_log_itself_refutes_it():
     """Whole episodes with logged propensities rest on no class of functions."""
     mine = {"mean": Figure(0.0, 0.01), "std": Figure(1.0, 0.01)}
@@ -188,13 +207,26 @@ def test_a_wrong_fit_is_warned_of_and_everything_is_kept(tmp_path):
         "rows": "all",
         "recipe": {"steps": 30},
     }
+    few = fle.Interval(replicates=2)
     with pytest.warns(fle.FLEWarning, match="second opinions disagree beyond chance"):
-        result = fle.evaluate(data, TARGET, out=tmp_path / "run", **how)
+        result = fle.evaluate(data, TARGET, out=tmp_path / "run", interval=few, **how)
     found = result.second_opinions
     assert {d.asked for d in found.disagreements} >= {"std"}
     assert "doubly robust" in {one.estimator for one in found.opinions}
     assert any("disagree" in text for text in result.warnings)
-    assert set(found.own[0].figures) == set(COMPARED)
+    assert set(found.own[0].figures) >= set(COMPARED)
+    # Doubly robust is right where the estimate is not, and says how far away it is.
+    checks = found.checks("reward")
+    for asked, truth in TRUTH.items():
+        value, error = checks[asked].robust
+        assert abs(value - truth) < BEYOND * error
+        assert checks[asked].low < value < checks[asked].high
+    # It is far too wide, and doubly robust says so, though with such a critic hardly more.
+    assert checks["std"].errors < 0
+    assert set(checks) >= {"median", "quantile:0.05", "loss", "cvar:0.05"}
+    said = found.alarm_in_words("reward")
+    assert "standard errors from the estimate" in said
+    assert "fits to resampled episodes, asked about those that they lack" in said
     assert fle.load(tmp_path / "run").second_opinions == found
     assert "stitching" in repr(found)
     assert "<table>" in found._repr_html_()

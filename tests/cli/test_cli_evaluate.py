@@ -209,3 +209,20 @@ def test_numbers_without_coverage_are_given_on_demand_only(capsys, tmp_path):
     assert "Verdict: do not use" in page
     assert "There is no headline number" in page
     assert "100.0% of its actions were never logged there" in page
+
+
+def test_the_estimate_comes_first_and_its_interval_follows(folder, monkeypatch, capsys):
+    """By default, and not in a first look."""
+    monkeypatch.setattr("fle.cli.inputs.USUAL_LEVEL", 0.9)
+    words = (*("evaluate", folder / "log.parquet", "--policy", "behaviour"), "--horizon", "2")
+    few = (*QUICK, "--replicates", "2")
+    out = run(capsys, *words, *few).out
+    alone, both = out.index("target policy"), out.index("90% interval")
+    assert out.startswith("verdict: ")
+    assert alone < both < out.index("intervals: 90% intervals from 2 fits")
+    assert "interval" not in out[:both].split("target policy")[1]
+    plans = {
+        given: "interval  " in run(capsys, *words, *QUICK, *given, "--plan").out
+        for given in ((), ("--quick",), ("--interval", "none"))
+    }
+    assert plans == {(): True, ("--quick",): False, ("--interval", "none"): False}

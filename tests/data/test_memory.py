@@ -13,7 +13,7 @@ import pytest
 
 import fle
 from fle.cli.commands import COMMANDS, MEMORY
-from fle.cli.parser import parse
+from fle.cli.entry import parse
 from fle.data import passes
 from fle.errors import FLEError
 from fle.policies import tabulated

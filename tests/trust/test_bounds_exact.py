@@ -6,7 +6,7 @@ from scipy import stats
 
 from fle.errors import SettingsError
 from fle.paper import exact
-from fle.paper.studies import Study
+from fle.paper.theory import Study
 from fle.returns import total_variation, wasserstein
 from fle.tasks import LQR, draw_categorical, random_mdp, random_policy, sparse_terminal
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fle.cli.commands import CHECK, COLUMNS
+from fle.cli.entry import as_toml
 from fle.cli.front import UsageError
 from fle.cli.inputs import inspect_data, named_policy, prepare_data
 from fle.cli.messages import (
@@ -18,9 +19,8 @@ from fle.cli.messages import (
     Outcome,
     in_options,
     say,
+    short,
 )
-from fle.cli.parser import as_toml
-from fle.cli.text_tables import short
 from fle.data import Dataset
 from fle.data.episodes import first_rows_in_blocks
 from fle.data.passes import centre_and_scale, row_blocks

@@ -20,7 +20,7 @@ from fle.fitting.planning import Asked, Planner
 from fle.fitting.plans import Plan
 from fle.fitting.problem import Problem, RowUse, require_dataset, sum_of_discounts
 from fle.fitting.progress import Progress, Titled, default_progress
-from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness, draws, in_data_units
+from fle.fitting.targets import SAMPLE_BLOCK, Purpose, Randomness, draws, in_data_units
 from fle.models.specs import ModelSpec
 from fle.policies import Policy
 from fle.recipe import Recipe

@@ -169,8 +169,7 @@ def _tell(store: Any, command: str) -> None:
     """Write tables, figures and the page from all files there are, and print the tables."""
     from fle.paper.environment import describe
     from fle.paper.results import Results, lock_figures, study_figure, write_figures, write_results
-    from fle.paper.studies import from_plain
-    from fle.paper.theory import STUDIES, is_kept
+    from fle.paper.theory import STUDIES, from_plain, is_kept
 
     began = time.perf_counter()
     collected = store.collect()

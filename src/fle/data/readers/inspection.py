@@ -9,9 +9,8 @@ import numpy as np
 from fle.data.dataset import Dataset
 from fle.data.passes import Array
 from fle.data.readers.coding import MOST_CATEGORIES, Wishes
-from fle.data.readers.columns import Columns, Source, is_number
+from fle.data.readers.columns import Columns, Source, is_number, with_every_row
 from fle.data.readers.names import find_roles
-from fle.data.readers.ordering import with_every_row
 from fle.data.readers.reading import open_table, read_mapped
 from fle.errors import DataError, Faults, FaultyDataError
 
