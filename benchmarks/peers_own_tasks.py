@@ -297,12 +297,15 @@ def summary(runs):
     return table
 
 
-def spread(found):
+def spread(found, beside):
     """Of errors of the mean (logs, states): their mean and scatter, and how far off they are.
 
-    Also the ratio of standard deviations, its median.
+    Also the median ratio of standard deviations, how far the means are from those of another way on
+    the same log, and in how many logs they are nearer to the truth.
     """
-    errors, ratios = zip(*found, strict=True)
+    (errors, ratios), (others, _) = (zip(*each, strict=True) for each in (found, beside))
+    apart = np.mean(np.abs(np.subtract(errors, others)), axis=1)
+    nearer = np.mean(np.abs(errors), axis=1) < np.mean(np.abs(others), axis=1)
     by_log, away = np.mean(errors, axis=1), np.mean(np.abs(errors), axis=1)
     return {
         "logs": len(by_log),
@@ -312,6 +315,8 @@ def spread(found):
         "off": float(np.median(away)),
         "worst": float(away.max()),
         "std_ratio": float(np.median(ratios)),
+        "apart": float(np.median(apart)),
+        "nearer": int(nearer.sum()),
     }
 
 
@@ -355,9 +360,12 @@ def main():
     print("\n".join(summary(known["runs"])))
     for name in options.tasks if options.fixed_points else ():
         said = [TASKS[name].fixed_points(seed) for seed in range(options.fixed_points)]
+        first = next(iter(said[0]))
         for way in said[0]:
-            found = spread([one[way] for one in said])
-            known.setdefault("fixed_points", {})[f"{name}, {way}"] = found
+            beside = way.removesuffix(", energy") if way.endswith(", energy") else first
+            found = spread([one[way] for one in said], [one[beside] for one in said])
+            key = f"{name}, {way}, {options.fixed_points} logs"
+            known.setdefault("fixed_points", {})[key] = found
             print(name, way, found)
         RESULTS.write_text(json.dumps(known) + "\n")
 

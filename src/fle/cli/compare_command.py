@@ -26,6 +26,7 @@ from fle.cli.messages import (
     cell,
     data_words,
     in_options,
+    interval_cell,
     json_text,
     number_text,
     style_of,
@@ -228,11 +229,15 @@ def _ranking_lines(
 ) -> list[str]:
     shown = list(dict.fromkeys([*usual_measures(), options.by]))
     style = style_of(comparison.returns[names[0]])
-    rows = [["", "policy", "verdict", *(m.heading for m in shown)]]
+    level, by = comparison.level, options.by
+    beside = [] if level is None else [f"{percentage(level)} interval of {by.heading}"]
+    rows = [["", "policy", "verdict", *(m.heading for m in shown), *beside]]
     for place, name in enumerate(names, 1):
         law = comparison.returns[name]
-        level = comparison.evaluations[name].verdict.level
-        rows.append([str(place), name, level, *(cell(m, law.measure(m), style) for m in shown)])
+        verdict = comparison.evaluations[name].verdict.level
+        ends = [interval_cell(by, law, style)] if beside else []
+        cells = [cell(m, law.measure(m), style) for m in shown]
+        rows.append([str(place), name, verdict, *cells, *ends])
     return aligned(rows, left=3)
 
 
