@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,7 @@ def write_mapping(path: Path, options: argparse.Namespace, found: Inspection) ->
             setattr(resolved, role, names[0] if single[role] else list(names))
     unused = [column.name for column in found.columns if not column.role]
     lines = [
-        *as_toml(EVALUATE_KEYS, resolved, path.name).splitlines(),
+        *as_toml(EVALUATE_KEYS, resolved, one_line(shlex.quote(str(path)))).splitlines(),
         *(
             f'# {role} = "..."  # not found'
             for role, words in WORDS.items()
@@ -206,7 +207,7 @@ def _episode_words(data: Dataset) -> str:
     if lengths is None:
         return "unknown: the rows are separate transitions"
     if lengths.min() == lengths.max():
-        return f"{len(lengths):,} of {lengths.min():,} steps"
+        return f"{len(lengths):,} of {lengths.min():,} step{'s' if lengths.min() > 1 else ''}"
     middle = f"median {np.median(lengths):,.0f}"
     return f"{len(lengths):,} of {lengths.min():,} to {lengths.max():,} steps, {middle}"
 

@@ -202,7 +202,7 @@ def _lines(
     heading = [
         ("data", data_words(options.data, data)),
         ("problem", comparison.problem.in_words()),
-        ("ranked by", f"{options.by.label}, {order} first"),
+        ("ranked by", f"{options.by.label}, {order} first{one_line(comparison.summed())}"),
     ]
     lines = labelled([*heading, ("quick", in_options(FIRST_LOOK))] if comparison.quick else heading)
     if names:

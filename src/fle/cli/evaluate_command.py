@@ -23,7 +23,6 @@ from fle.cli.messages import (
 )
 from fle.cli.run_files import Context, settings_kept, spoken_command, write_run_files
 from fle.executors import Executor
-from fle.recipe import FIRST_LOOK
 from fle.returns import ReturnDistribution, distances_to_truth
 from fle.screen import labelled, one_line
 
@@ -138,9 +137,9 @@ def _answer(
     before: "Evaluation | None" = None,
 ) -> list[str]:
     """The verdict and the risks; of what was shown before, without intervals, only what is new."""
-    verdict = evaluation.verdict.for_terminal()
+    verdict = [in_options(line) for line in evaluation.verdict.for_terminal()]
     if before is not None:
-        changed = verdict != before.verdict.for_terminal()
+        changed = evaluation.verdict.for_terminal() != before.verdict.for_terminal()
         verdict = ["", *verdict] if changed else []
     if evaluation.withheld is not None:
         known = before is not None and before.withheld is not None
@@ -184,7 +183,12 @@ def _heading(
         ("policy", f"{options.policy}: {plan.target.in_words()}"),
         ("problem", f"{plan.problem.in_words()}; model {evaluation.model.name}"),
     ]
-    return [*heading, ("quick", in_options(FIRST_LOOK))] if evaluation.quick else heading
+    # What it left out is the first reason of the verdict.
+    return (
+        [*heading, ("quick", "a first look, which decides nothing")]
+        if evaluation.quick
+        else heading
+    )
 
 
 def true_returns(truth: Truth, evaluation: "Evaluation") -> ReturnDistribution:

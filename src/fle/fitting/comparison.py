@@ -202,6 +202,14 @@ class Comparison(Tabular):
         """What the differences do not show, in words."""
         return CAUTION if self.level is None else WITH_INTERVALS
 
+    def summed(self) -> str:
+        """Which sum of rewards is meant, where there are several."""
+        if self.weights is None or not self.evaluations:
+            return ""
+        names = next(iter(self.evaluations.values())).return_names
+        terms = zip(self.weights, names, strict=True)
+        return ", of the weighted sum " + " + ".join(f"{w:g} {name}" for w, name in terms)
+
     def pairing(self) -> str:
         """How the pairs were made, in words."""
         pairs = len(next(iter(self.paired.values()))) if self.paired else 0

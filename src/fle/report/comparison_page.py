@@ -118,7 +118,7 @@ def _ranking(comparison: Comparison, names: list[str], by: Measure) -> dict[str,
     return {
         "order": (
             f"Ranked by {by.label}, {'highest' if by.direction > 0 else 'lowest'} first"
-            f"{_summed(comparison)}."
+            f"{comparison.summed()}."
         ),
         "headings": [(one.heading, sorting if one == by else None) for one in shown],
         "ranking": rows,
@@ -239,15 +239,6 @@ def _subtitle(comparison: Comparison) -> str:
     return f"{look}{count} on the same logged data: {comparison.problem.in_words()}"
 
 
-def _summed(comparison: Comparison) -> str:
-    """Which sum of rewards is meant, where there are several."""
-    if comparison.weights is None:
-        return ""
-    names = next(iter(comparison.evaluations.values())).return_names
-    terms = zip(comparison.weights, names, strict=True)
-    return ", of the weighted sum " + " + ".join(f"{w:g} {name}" for w, name in terms)
-
-
 def _estimated(comparison: Comparison, names: list[str]) -> list[tuple[str, str]]:
     """By policy, how well the data covers it."""
     found = [(name, comparison.evaluations[name].coverage) for name in names]
@@ -262,7 +253,8 @@ def _settings(comparison: Comparison) -> str:
     if not comparison.evaluations:
         return ""
     first = next(iter(comparison.evaluations.values()))
+    plural = "s" if len(first.records) > 1 else ""
     return (
-        f"All with {first.model!r}, {len(first.records):,} stages and seed "
+        f"All with {first.model!r}, {len(first.records):,} stage{plural} and seed "
         f"{first.provenance.seed}, and how well the data covers each"
     )

@@ -169,7 +169,8 @@ def _number_facts(
     if len(known) == 0:
         return "", said
     low, high = known.min(), known.max()
-    span = f"{low:.6g} to {high:.6g}"
+    # No -0: what is added makes it a plain one.
+    span = f"{low + 0.0:.6g} to {high + 0.0:.6g}"
     if role not in ("", "observation", "next_observation", "action", "reward"):
         return span, said
     said += _far_values(columns, name, values, finite)
