@@ -1,5 +1,6 @@
 """`fle evaluate` from the file to the report, and what is said on the way."""
 
+import io
 import json
 import re
 import shutil
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from cli_runs import EPISODES, LENGTH, QUICK, ROWS, log, onnx_policy, run, run_once, write
 
+from fle.cli.messages import Messages
 from fle.data import read_cache
 from fle.fitting import load
 from fle.fitting.runs import seal_run
@@ -227,3 +229,14 @@ def test_the_estimate_comes_first_and_its_interval_follows(folder, monkeypatch, 
         for given in ((), ("--quick",), ("--interval", "none"))
     }
     assert plans == {(): True, ("--quick",): False, ("--interval", "none"): False}
+
+
+def test_who_reads_no_further_does_not_stop_the_run():
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    messages = Messages()
+    messages.answers = Closed()
+    messages.answer(["mean 1"])
+    assert messages.answers is None

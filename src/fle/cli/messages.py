@@ -101,8 +101,13 @@ class Messages:
 
     def answer(self, lines: Iterable[str]) -> None:
         """Print what is known already; nothing where one document is the answer."""
-        if self.answers is not None:
+        if self.answers is None:
+            return
+        try:
             print(*lines, sep="\n", file=self.answers, flush=True)
+        except BrokenPipeError:
+            # Whoever read has seen enough; what is to be written to files still is.
+            self.answers = None
 
     def warn(self, text: str) -> None:
         """Show a warning, unless it was shown before."""
