@@ -66,7 +66,7 @@ def compare(options: argparse.Namespace, messages: Messages) -> Outcome:
     from fle.fitting.comparison import Comparison, ranking_weights
     from fle.fitting.contest import Contest
     from fle.fitting.jobs import Handling
-    from fle.fitting.progress import default_progress
+    from fle.screen import default_progress
 
     contest = Contest.of(
         planner(data, options),

@@ -39,7 +39,8 @@ from fle.data.readers.streaming import (
     shards_of,
 )
 from fle.data.schema import FACTS, OTHER_ARRAYS, ROW_FIELDS, WORDS
-from fle.errors import DataError, Faults, FLEError, Remark, added_up
+from fle.data.validation import Faults
+from fle.errors import DataError, FLEError, Remark, added_up
 from fle.files import LOCK_NAME, make_directory, remove_leftovers, sole_writer, write_json
 from fle.manifests import MANIFEST, write_manifest
 
