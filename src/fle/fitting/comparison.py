@@ -24,15 +24,17 @@ from fle.models.specs import ModelSpec
 from fle.policies import Policy
 from fle.recipe import Recipe
 from fle.returns import ReturnDistribution
-from fle.returns.dominance import (
+from fle.returns.intervals import (
     MOST_IN_PAIRS,
     Difference,
     Dominance,
+    Estimate,
+    Interval,
+    difference_of,
     dominance,
     pairs_of,
     preference,
 )
-from fle.returns.intervals import Estimate, Interval, difference_of
 from fle.returns.measures import Measure, measure, usual_measures
 from fle.screen import Progress, Tabular, Titled, default_progress, html_lines, html_table
 

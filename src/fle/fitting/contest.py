@@ -15,7 +15,7 @@ from fle.fitting.plans import Plan
 from fle.fitting.problem import Problem
 from fle.policies import Policy, TabulatedPolicy
 from fle.policies.answers import Coverage
-from fle.returns.dominance import ERROR, Looks, Outcome
+from fle.returns.intervals import ERROR, Looks, Outcome
 from fle.returns.measures import Measure
 from fle.screen import Progress, Silent, Titled
 

@@ -18,7 +18,6 @@ from fle.data.readers.arrow_tables import leaf_names, parquet_schema
 from fle.data.readers.coding import Wishes
 from fle.data.readers.columns import DATE_NAMES, Columns, Part, precision
 from fle.data.readers.formats import PREPARED, find_files, optional_package
-from fle.data.readers.growing import GrowingArray, Tally
 from fle.data.readers.names import Names, Roles, find_roles
 from fle.data.readers.prepared_log import (
     FORMAT,
@@ -31,9 +30,11 @@ from fle.data.readers.prepared_log import (
 )
 from fle.data.readers.reading import table_values
 from fle.data.readers.streaming import (
+    GrowingArray,
     KnownIds,
     LogPart,
     Shard,
+    Tally,
     memory_of_parts,
     parts_of,
     shards_of,
