@@ -81,6 +81,8 @@ RULES = (
     "- Importance sampling, doubly robust and stitching are those of `fle.baselines`, with"
     " propensities that are estimated. The distribution of fitted Q evaluation on features is"
     " normal, with its mean and standard deviation.",
+    "- A uniform policy hardly ever brings the mountain car to its goal: all of its returns are"
+    " nearly the same, and errors in their standard deviations are large for everyone.",
     "- Seconds are those of the processor, in processes that others ran beside; those of doubly"
     " robust come after our fit; one follows the weights to the end, the other as second opinions"
     " do, while they are worth 50 episodes. Memory is the most of a process, with its libraries,"
