@@ -251,7 +251,7 @@ def _check_cells(measure: Measure, checked: dict[str, Check], style: "NumberStyl
     if found is None:
         return ["-", "-"]
     low, high = (cell(measure, end, style) for end in (found.low, found.high))
-    return [f"{low} to {high}", f"{found.errors:+.1f}"]
+    return [f"{low} to {high}", f"{round(found.errors, 1) + 0.0:+.1f}"]
 
 
 def interval_heading(replicates: Replicates) -> str:
