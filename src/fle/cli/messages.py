@@ -143,6 +143,8 @@ def say(line: str) -> None:
 def in_options(text: str) -> str:
     """What the Python functions call `reward=...` is the option --reward here."""
     names = "|".join(ARGUMENTS)
+    # A list is an option that is repeated.
+    text = text.replace("=[...]", "=...")
     # `anyway=True` is a switch, which has no value.
     text = re.sub(rf"(?<![\w.-])({names})=True\b", lambda found: _option(found[1]), text)
     text = re.sub(
