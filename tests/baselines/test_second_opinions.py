@@ -328,7 +328,7 @@ def test_old_failures_would_have_been_warned_of(name, monkeypatch):
     [
         (100, 2, 1, f"100 rows are too few .*from {ROWS_FOR_COUPLING:,} on"),
         (ROWS_FOR_COUPLING, MOST_COUPLED + 1, 1, f"{MOST_COUPLED + 1} actions are too many"),
-        (ROWS_FOR_COUPLING, 2, 0, "longer than this fit in closed form"),
+        (ROWS_FOR_COUPLING, 2, 0, "to estimate them would take longer than this fit"),
     ],
 )
 def test_why_propensities_are_not_estimated_is_said(rows, actions, steps, why):
