@@ -26,7 +26,8 @@ import numpy as np
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 import fle
-from fle.executors import JobsWaitingError, Processes, Ray, Slurm, clusters
+from fle import executors
+from fle.executors import JobsWaitingError, Processes, Ray, Slurm
 from fle.fitting import Silent
 from fle.paper.environment import describe
 
@@ -150,7 +151,7 @@ def on_ray(folder: Path) -> tuple[dict[str, fle.Evaluation], dict[str, Any]]:
 
 def on_slurm(folder: Path) -> dict[str, fle.Evaluation]:
     """Every task of every array, as SLURM would start it."""
-    clusters.MOST_TASKS = 2
+    executors.MOST_TASKS = 2
     script = folder / "jobs.sbatch"
     while True:
         try:

@@ -22,20 +22,19 @@ from onnx import TensorProto, helper, numpy_helper
 import fle
 from fle.cli.commands import COMMANDS
 from fle.cli.compare_command import run_folders
+from fle.cli.entry import read_config
 from fle.cli.inputs import listed_policies
-from fle.cli.parser import read_config
 from fle.executors import JobsFile
 from fle.fitting.evaluation import Evaluation
-from fle.fitting.growth import Growth, inherited
 from fle.fitting.jobs import is_finished, jobs_of, require_same
 from fle.fitting.loop import blank_fit
 from fle.fitting.measurement import StageRecord
 from fle.fitting.plan_files import PlanWriter, read_plan
+from fle.fitting.runs import Growth, inherited
 from fle.manifests import write_manifest
 from fle.policies import load_policy, tabulate
-from fle.policies.answers import settle
+from fle.policies.answers import Answers, settle
 from fle.policies.function_policies import Probabilities
-from fle.policies.kept_answers import Answers
 from fle.recipe import Recipe
 
 Generator = np.random.Generator

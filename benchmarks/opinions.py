@@ -9,6 +9,11 @@ python benchmarks/opinions.py --cost --task cartpole-shaky clinical-mild pendulu
 
 What opinions cost beside the evaluation that they are about, each in a process of its own: appended
 to `benchmarks/results/opinion_costs.json`.
+
+python benchmarks/opinions.py --known 60
+
+Warnings of the exact answer, and of wrong ones, on small logs with propensities: with the rule by
+which importance sampling may refute fitted Q evaluation, and without.
 """
 
 import argparse
@@ -30,7 +35,9 @@ from fle.baselines import Estimate, second_opinions_of  # noqa: E402
 from fle.baselines.importance import sample_atoms  # noqa: E402
 from fle.files import read_json, write_json  # noqa: E402
 from fle.paper.environment import describe  # noqa: E402
-from fle.returns.opinions import Opinion, SecondOpinions  # noqa: E402
+from fle.returns import risk  # noqa: E402
+from fle.returns.opinions import Figure, Opinion, SecondOpinions  # noqa: E402
+from fle.tasks.tabular import random_mdp  # noqa: E402
 from tasks.measurement import true_returns  # noqa: E402
 from tasks.register import chosen_tasks  # noqa: E402
 
@@ -104,6 +111,94 @@ def cost(task, rows: int, seed: int) -> dict:
     }
 
 
+MDP = random_mdp(4, 2, seed=1, horizon=5, termination=0.1)
+# What the exact mean is moved by, in standard deviations of the return.
+MOVED = (0.0, -0.2, 0.2)
+
+
+def tabular(seed: int, episodes: int = 500, hidden: bool = False):
+    """A log of a uniform policy, another policy, and the law of its return.
+
+    hidden: of the state, which policies do not ask for: the log is then no Markov process, and
+        whatever looks one step ahead is biased. Importance sampling is not.
+    """
+    generator = np.random.default_rng([seed, hidden])
+    states, running, steps = MDP.initial_states(episodes, generator), np.arange(episodes), []
+    for step in range(MDP.horizon):
+        actions = generator.integers(2, size=len(states))
+        rewards, ended, following = MDP.step(states, actions, generator)
+        cut = ~ended & (step == MDP.horizon - 1)
+        steps.append((running, states, actions, 1.0 * rewards, ended, cut, following))
+        running, states = running[~ended], following[~ended]
+    columns = [np.concatenate(column) for column in zip(*steps, strict=True)]
+    order = np.argsort(columns[0], kind="stable")
+    names = ("episodes", "observations", "actions", "rewards", "terminations", "truncations")
+    log = dict(zip((*names, "next_observations"), (c[order] for c in columns), strict=True))
+    policy = np.where(np.arange(2) == np.arange(4)[:, None] % 2, 0.8, 0.2)
+    if hidden:
+        log |= {name: 0 * log[name] for name in ("observations", "next_observations")}
+        policy = np.tile([0.25, 0.75], (4, 1))
+    support, chances = MDP.policy_pmf(policy)
+    data = fle.Dataset(**log, propensities=np.full(len(order), 0.5), number_of_actions=2)
+    return data, policy[:1] if hidden else policy, MDP.horizon, support, chances
+
+
+def shop(seed: int, visitors: int = 4_000, items: int = 50):
+    """One of many items is shown to each visitor, and clicked or not."""
+    generator = np.random.default_rng(seed)
+    taste, quality = 0.3 * generator.normal(size=(3, items)), generator.normal(size=items)
+
+    def policy(x):
+        weights = np.exp(0.6 * (x @ taste + quality))
+        return weights / weights.sum(axis=1, keepdims=True)
+
+    def clicked(x):
+        return 1 / (1 + np.exp(1 - x @ taste - quality))
+
+    x, shown = generator.normal(size=(visitors, 3)), generator.integers(items, size=visitors)
+    log = {
+        "observations": x,
+        "actions": shown,
+        "rewards": 1.0 * (generator.random(visitors) < clicked(x)[np.arange(visitors), shown]),
+        "terminations": np.ones(visitors, bool),
+        "propensities": np.full(visitors, 1 / items),
+    }
+    others = generator.normal(size=(100_000, 3))
+    chance = float((policy(others) * clicked(others)).sum(axis=1).mean())
+    return fle.Dataset(**log), policy, 1, np.array([0.0, 1.0]), np.array([1 - chance, chance])
+
+
+KNOWN = {
+    "tabular": tabular,
+    "tabular, state hidden": lambda seed: tabular(seed, 2_000, hidden=True),
+    "shop": shop,
+}
+
+
+def warned_of(kind: str, seeds: int) -> None:
+    """How many logs have a warning of the answer moved by each of MOVED: without the rule, with."""
+    counts = np.zeros((len(MOVED), 2), int)
+    for seed in range(seeds):
+        data, policy, horizon, support, chances = KNOWN[kind](seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", fle.FLEWarning)
+            plan = fle.plan(data, policy, horizon=horizon, recipe={"occupancy": False})
+        judges = second_opinions_of(plan).opinions
+        mean = support @ chances
+        spread = float(np.sqrt((support - mean) ** 2 @ chances))
+        right = {"std": spread, "cvar:0.1": float(risk.cvar(support, 0.1, chances))}
+        for line, moved in enumerate(MOVED):
+            figures = {"mean": mean + moved * spread} | ({} if moved else right)
+            figures["std"] = spread
+            mine = {asked: Figure(float(value), None) for asked, value in figures.items()}
+            own = (Opinion("the answer", judges[0].coordinate, mine, 1e6),)
+            unruled = tuple(replace(one, model_free=False) for one in judges)
+            for column, heard in enumerate((unruled, judges)):
+                counts[line, column] += bool(SecondOpinions(own, heard).warnings)
+    for moved, (without, ruled) in zip(MOVED, counts, strict=True):
+        print(f"{kind}, mean moved by {moved:+g}: {without} of {seeds} without, {ruled} with")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--set", default="validation", choices=("development", "validation"))
@@ -112,7 +207,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs/opinions"))
     parser.add_argument("--cost", action="store_true", help="what they cost, for --task")
+    parser.add_argument("--known", type=int, help="logs of each kind with a known answer")
     options = parser.parse_args()
+    if options.known:
+        for kind in KNOWN:
+            warned_of(kind, options.known)
+        return
     if options.cost:
         for task in chosen_tasks(None, options.task)[0]:
             known = read_json(COSTS)["runs"] if COSTS.exists() else []

@@ -10,7 +10,7 @@ the LQR are drawn one by one, so there is nothing to follow. Writes
 states, or starts, of |error of the mean| and of |ratio of standard deviations - 1|, and W1 to the
 truth, in standard deviations of the return at a state; and by how much the mean differs from that
 of the exact class on the same log, which no log's noise is part of. `--fixed-points 1000` solves
-for what exact classes say of 1,000 logs, without a fit.
+for what exact classes say of 1,000 logs, by likelihood and by energy distance, without a fit.
 """
 
 import argparse
@@ -25,7 +25,8 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.stats import wasserstein_distance
+from scipy.optimize import brentq
+from scipy.stats import norm, wasserstein_distance
 
 import fle
 from fle.paper.environment import describe
@@ -84,8 +85,10 @@ class Cycle:
                 discounts[row] *= discounts[row + 1]
                 ends[row] = ends[row + 1]
             here, there = np.eye(STATES)[states[asked]], np.eye(STATES)[ends[asked]]
-            values = solved(here, discounts[asked, None] * there, earned[asked])
-            found[name] = (values - self.truth()[2]) / self.truth()[3]
+            _, _, means, std = self.truth()
+            for by, solve in SOLVED.items():
+                values, variance = solve(here, there, discounts[asked], earned[asked])
+                found[name + by] = (values - means) / std, np.sqrt(variance) / std
         return found
 
     def truth(self):
@@ -138,8 +141,14 @@ class Cart:
                 return np.hstack([quadratic(x, a), np.ones((len(x), power))])
 
             here, there = (phi(*place) for place in places)
-            theta = solved(here, GAMMA * there, data.rewards.ravel())
-            found[name] = (phi(starts, first) @ theta - means) / std
+            for by, solve in SOLVED.items():
+                theta, variance = solve(
+                    here, there, np.full(self.rows, GAMMA), data.rewards.ravel()
+                )
+                found[name + by] = (
+                    (phi(starts, first) @ theta - means) / std,
+                    np.sqrt(variance) / std,
+                )
         return found
 
     def truth(self):
@@ -153,9 +162,42 @@ class Cart:
         return starts, actions, means, 0.2 / np.sqrt(1 - GAMMA**2)
 
 
-def solved(here, after, rewards):
-    """theta of the fixed point: here theta = rewards + after theta, by least squares."""
-    return np.linalg.solve(here.T @ (here - after), here.T @ rewards)
+def by_likelihood(here, there, discounts, rewards):
+    """theta and v of the fixed point of N(theta phi, v): here theta = rewards + after theta."""
+    away = here - discounts[:, None] * there
+    theta = np.linalg.solve(here.T @ away, here.T @ rewards)
+    return theta, np.mean((away @ theta - rewards) ** 2) / np.mean(1 - discounts**2)
+
+
+def by_energy(here, there, discounts, rewards):
+    """The same where targets are fitted by energy distance, without a draw.
+
+    With d = theta phi - target, whose variance is s^2 = v + g^2 v, the distance of a row is
+    2 E|N(d, s^2)| - E|N(0, 2 v)|. Its derivatives vanish where sum phi (2 Phi(d/s) - 1) = 0 and
+    sum exp(-d^2 / 2 s^2) / s = n / sqrt(2 v).
+    """
+    away = here - discounts[:, None] * there
+    theta, variance = by_likelihood(here, there, discounts, rewards)
+    scales = np.sqrt(1 + discounts**2)
+    for _ in range(100):
+        spread = np.sqrt(variance) * scales
+        errors = away @ theta - rewards
+        slopes = 2 * norm.pdf(errors / spread) / spread
+        matrix = (slopes[:, None] * here).T @ away
+        step = np.linalg.solve(matrix, here.T @ (2 * norm.cdf(errors / spread) - 1))
+        theta = theta - step
+        errors = away @ theta - rewards
+
+        def too_narrow(v, errors=errors):
+            return np.mean(np.exp(-((errors / scales) ** 2) / (2 * v)) / scales) - np.sqrt(0.5)
+
+        before, variance = variance, brentq(too_narrow, 1e-3 * variance, 1e3 * variance)
+        if abs(variance / before - 1) < 1e-9 and np.abs(step).max() < 1e-9:
+            break
+    return theta, variance
+
+
+SOLVED = {"": by_likelihood, ", energy": by_energy}
 
 
 def pairs(states, actions):
@@ -255,8 +297,15 @@ def summary(runs):
     return table
 
 
-def spread(errors):
-    """Of errors of the mean (logs, states): their mean and scatter, and how far off they are."""
+def spread(found, beside):
+    """Of errors of the mean (logs, states): their mean and scatter, and how far off they are.
+
+    Also the median ratio of standard deviations, how far the means are from those of another way on
+    the same log, and in how many logs they are nearer to the truth.
+    """
+    (errors, ratios), (others, _) = (zip(*each, strict=True) for each in (found, beside))
+    apart = np.mean(np.abs(np.subtract(errors, others)), axis=1)
+    nearer = np.mean(np.abs(errors), axis=1) < np.mean(np.abs(others), axis=1)
     by_log, away = np.mean(errors, axis=1), np.mean(np.abs(errors), axis=1)
     return {
         "logs": len(by_log),
@@ -265,6 +314,9 @@ def spread(errors):
         "std": float(by_log.std(ddof=1)),
         "off": float(np.median(away)),
         "worst": float(away.max()),
+        "std_ratio": float(np.median(ratios)),
+        "apart": float(np.median(apart)),
+        "nearer": int(nearer.sum()),
     }
 
 
@@ -308,9 +360,12 @@ def main():
     print("\n".join(summary(known["runs"])))
     for name in options.tasks if options.fixed_points else ():
         said = [TASKS[name].fixed_points(seed) for seed in range(options.fixed_points)]
+        first = next(iter(said[0]))
         for way in said[0]:
-            found = spread([one[way] for one in said])
-            known.setdefault("fixed_points", {})[f"{name}, {way}"] = found
+            beside = way.removesuffix(", energy") if way.endswith(", energy") else first
+            found = spread([one[way] for one in said], [one[beside] for one in said])
+            key = f"{name}, {way}, {options.fixed_points} logs"
+            known.setdefault("fixed_points", {})[key] = found
             print(name, way, found)
         RESULTS.write_text(json.dumps(known) + "\n")
 

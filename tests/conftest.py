@@ -1,4 +1,4 @@
-"""How XLA compiles in the tests, which files come first, and where second opinions are asked.
+"""How XLA compiles in the tests, which files come first, where opinions and intervals are asked.
 
 Much of the tests' time is compilation, of programs that run once. They are compiled without
 optimisation, and by the older code generator, in a quarter of the time, and those that take long
@@ -92,7 +92,7 @@ def what_takes_long_is_optimised():
         return
     import equinox as eqx
 
-    from fle.fitting import loop, measurement, sampling
+    from fle.fitting import loop, measurement, targets
 
     def training(batch_size):
         def train(update, state, lines, schedule, *others):
@@ -103,7 +103,7 @@ def what_takes_long_is_optimised():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "stage_training", training)
-        for module, name in ((measurement, "mean_loss"), (sampling, "_draw")):
+        for module, name in ((measurement, "mean_loss"), (targets, "_draw")):
             usual = getattr(module, name).__wrapped__
             patch.setattr(module, name, eqx.filter_jit(usual, compiler_options=SOME))
         yield
@@ -138,6 +138,14 @@ def second_opinions_when_asked():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plans, "with_second_opinions", with_second_opinions)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def intervals_when_asked():
+    """Commands of tests have none unless they say so: users have them by default."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fle.cli.inputs.USUAL_LEVEL", None)
         yield
 
 

@@ -97,7 +97,7 @@ def test_a_saved_run_of_an_unknown_model_says_what_to_do(added, tmp_path, monkey
 def test_from_the_command_line_and_from_toml(folder, tmp_path):
     data_and_policy(tmp_path)
     shared = ("logs.parquet", "--policy", "policy.onnx", "--horizon", "2", "--json", "--anyway")
-    shared += ("--no-second-opinions",)
+    shared += ("--no-second-opinions", "--interval", "none")
     settings = [word for name, value in RECIPE.items() for word in ("--recipe", f"{name}={value}")]
     said = command(folder, tmp_path, "evaluate", *shared, "--model", "laplace", *settings)
     assert said.returncode == 0, said.stderr

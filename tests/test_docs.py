@@ -21,7 +21,7 @@ from doc_pages import ROOT, pages, take_apart
 from doc_scenes import CHECKS, SCENES, SHOWN, WRITTEN, shorten
 
 import fle
-from fle.cli.parser import build_parser, parse, subparsers_of
+from fle.cli.entry import build_parser, parse, subparsers_of
 
 # Decisions and the changelog speak of what was true at their time.
 GUIDES = pages("README.md", "CONTRIBUTING.md", "docs/*.md", "docs/results/README.md")

@@ -31,6 +31,7 @@ from fle.files import read_json, write_json  # noqa: E402
 from fle.paper.environment import describe  # noqa: E402
 from peers.bench_page import write_page  # noqa: E402
 from peers.environments import python_of  # noqa: E402
+from peers.own_answers import DEFAULT  # noqa: E402
 from peers.questions import Question, is_discrete, task_of  # noqa: E402
 from tasks.measurement import held_against, true_returns  # noqa: E402
 
@@ -99,11 +100,13 @@ def asked(question: Question, options: argparse.Namespace, core: int) -> Answers
     """The answers of every estimator to one question."""
     folder = options.out / "answers"
     folder.mkdir(parents=True, exist_ok=True)
-    request = {"question": asdict(question), "core": core, "models": options.models}
+    request = {"question": asdict(question), "core": core}
+    request |= {"models": options.models, "memory": options.memory}
     ours = run(Path(sys.executable), "own_answers.py", request, folder / f"{question.name}.fle")
     parts = [ours]
-    if options.peers:
-        request["seconds"] = ours["answers"]["FLE"]["seconds"]
+    # Peers are given as long as ours took.
+    if options.peers and "seconds" in ours["answers"][DEFAULT]:
+        request["seconds"] = ours["answers"][DEFAULT]["seconds"]
         peer = folder / f"{question.name}.d3rlpy"
         parts.append(run(options.pythons["d3rlpy"], "d3rlpy_peer.py", request, peer))
         if is_discrete(task_of(question)):
@@ -202,6 +205,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rows", type=int, help="rows of every log")
     parser.add_argument("--seeds", type=int, help="seeds 0, 1, ... of log and fit")
     parser.add_argument("--jobs", type=int, default=2, help="questions at a time, a core each")
+    parser.add_argument("--memory", type=int, help="bytes that each of our processes may take")
     parser.add_argument("--models", action="store_true", help="also other models of ours")
     parser.add_argument("--no-peers", dest="peers", action="store_false", help="ours alone")
     parser.add_argument("--add", action="store_true", help="keep other answers of the JSON")
@@ -240,7 +244,7 @@ def main(arguments: list[str] | None = None) -> int:
                 costs[question.name] = told.cost
         finally:
             cores.put(core)
-        ours = next(line for line in found if line["estimator"] == "FLE")
+        ours = next(line for line in found if line["estimator"] == DEFAULT)
         print(f"{question.name}: FLE W1/std {ours.get('w1', float('nan')):.3f}", flush=True)
         return found
 

@@ -35,7 +35,7 @@ def write_page(page: Path, lines: list[Line], facts: dict[str, Any]) -> None:
         f"{' and '.join(f'{number:,}' for number in rows)} rows, {seeds} seed"
         f"{'s' if seeds > 1 else ''}. Errors are in standard deviations of the true return, "
         "without their sign. W1 is a distance of laws; estimators of a mean have none.",
-        *_cost(facts.get("costs", {}), len({_question(line) for line in lines})),
+        *_cost(lines, facts.get("costs", {})),
         "",
         "## In short",
         "",
@@ -81,6 +81,8 @@ RULES = (
     "- Importance sampling, doubly robust and stitching are those of `fle.baselines`, with"
     " propensities that are estimated. The distribution of fitted Q evaluation on features is"
     " normal, with its mean and standard deviation.",
+    "- A uniform policy hardly ever brings the mountain car to its goal: all of its returns are"
+    " nearly the same, and errors in their standard deviations are large for everyone.",
     "- Seconds are those of the processor, in processes that others ran beside; those of doubly"
     " robust come after our fit; one follows the weights to the end, the other as second opinions"
     " do, while they are worth 50 episodes. Memory is the most of a process, with its libraries,"
@@ -110,17 +112,20 @@ def _question(line: Line) -> tuple[Any, ...]:
     return line["task"], line["mixed"], line["seed"], line["rows"]
 
 
-def _cost(costs: dict[str, dict[str, float]], number: int) -> list[str]:
-    """What all processes took together, where it is known."""
+def _cost(lines: list[Line], costs: dict[str, dict[str, float]]) -> list[str]:
+    """What all answers took, and all processes where that is known."""
+    number = len({_question(line) for line in lines})
+    alone = sum(line.get("seconds", 0.0) for line in lines) / 60
+    told = f"Estimators alone took {alone:.0f} minutes of the processor for all {number} questions."
     if not costs:
-        return []
+        return [told]
     spent, elapsed = (
         sum(cost[key] for cost in costs.values()) / 60 for key in ("processor", "elapsed")
     )
     whole = f"All {number}" if len(costs) == number else f"{len(costs)} of {number}"
     return [
-        f"{whole} questions took {spent:.0f} minutes of the processor, start-up included and"
-        f" without the truth, in processes that lasted {elapsed:.0f} minutes one after the other."
+        f"{told} {whole} questions took {spent:.0f} minutes, start-up included and without the"
+        f" truth, in processes that lasted {elapsed:.0f} minutes one after the other."
     ]
 
 

@@ -61,9 +61,20 @@ def main() -> None:
         os.sched_setaffinity(0, {request["core"]})
     warnings.simplefilter("ignore")
     import fle
+    from fle.paper.environment import describe
+
+    known = {"version": fle.__version__, "commit": describe()["commit"]}
+    with fle.memory_ceiling(request.get("memory")):
+        answers = answers_to(request)
+    known["processor"] = time.process_time()
+    file.write_text(json.dumps({**known, "answers": answers}))
+
+
+def answers_to(request: dict[str, Any]) -> dict[str, Any]:
+    """Of all that are asked, by name."""
+    import fle
     from fle import baselines
     from fle.baselines.second_opinions import LEAST_EFFECTIVE
-    from fle.paper.environment import describe
 
     question = Question(**request["question"])
     task = task_of(question)
@@ -80,6 +91,8 @@ def main() -> None:
         return {**law_of(result.returns), **most_memory()}
 
     def baseline(estimator: Callable[..., Any], *more: str) -> dict[str, Any]:
+        if "result" not in kept:
+            return {"none": f"{DEFAULT} has no answer"}
         estimate = estimator(kept["plan"], *(kept[name] for name in more))
         if not hasattr(estimate, "returns"):
             return {"mean": estimate.means[0].value}
@@ -109,9 +122,7 @@ def main() -> None:
         ("fitted Q evaluation on features", baselines.fitted_q_evaluation, ()),
     ):
         answers[name] = answered(lambda e=estimator, m=more: baseline(e, *m))
-    known = {"version": fle.__version__, "commit": describe()["commit"]}
-    known["processor"] = time.process_time()
-    file.write_text(json.dumps({**known, "answers": answers}))
+    return answers
 
 
 if __name__ == "__main__":

@@ -21,6 +21,8 @@ sys.path = [str(HERE.parent), *(path for path in sys.path if path != str(HERE))]
 import numpy as np  # noqa: E402
 
 TRUTH_SEED = 0
+# The second opinion whose mean is shown beside ours.
+FITTED_Q = "fitted Q evaluation"
 # Draws of an estimate from which errors and chances are read.
 DRAWS = 100_000
 # What the truth of every family depends on, beside its own module.
@@ -92,6 +94,9 @@ def measure(
             "model": str(result.model),
             "withheld": planned.withheld,
             "warnings": list(result.warnings),
+            "verdict": result.verdict.level,
+            "verdict_reasons": [reason.words for reason in result.verdict.reasons],
+            **second_mean(result, truth),
             **held_against(result.returns, truth, task.events),
         }
         if fqe:
@@ -103,6 +108,18 @@ def measure(
     for event, entry in zip(task.events, figures["events"], strict=True):
         entry["logged"] = logged_events(event, columns, source.gamma)
     return figures
+
+
+def second_mean(result, truth: np.ndarray) -> dict[str, Any]:
+    """The error of the mean by fitted Q evaluation on features, a second opinion."""
+    if result.second_opinions is None:
+        return {}
+    means = [
+        opinion.figures["mean"].value
+        for opinion in result.second_opinions.opinions
+        if opinion.estimator == FITTED_Q and "mean" in opinion.figures
+    ]
+    return {"second_mean_error": _in_std(np.array(means), truth)} if means else {}
 
 
 def held_against(estimate, truth: np.ndarray, events) -> dict[str, Any]:

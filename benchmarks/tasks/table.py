@@ -14,6 +14,7 @@ BARS: tuple[tuple[str, str, float | None, float | None], ...] = (
     ("W1/std", "w1", 0.04, 0.12),
     ("mean error/std", "mean_error", None, None),
     ("fitted-Q mean error/std", "fqe_mean_error", None, None),
+    ("the same on features, as a second opinion", "second_mean_error", None, None),
     ("CVaR 10% error/std", "cvar_10_error", 0.05, 0.2),
     ("CVaR 1% error/std", "cvar_1_error", None, None),
     ("factor of the worst event", "factor", None, 1.3),
@@ -29,9 +30,9 @@ HEADINGS = (
     "CVaR 10%",
     "CVaR 1%",
     "worst event: estimate / truth (logged)",
-    "fitted-Q mean",
-    "seconds",
-    "warned?",
+    "fitted-Q mean (on features)",
+    "processor seconds",
+    "verdict",
 )
 
 
@@ -80,7 +81,9 @@ def _cells(run: Run) -> list[str]:
     if "failed" in run:
         return [*first, f"failed: {run['failed']}", *("" for _ in HEADINGS[5:])]
     errors = [f"{worst(run[name]):+.3f}" for name in ("cvar_10_error", "cvar_1_error")]
-    fitted_q = f"{worst(run['fqe_mean_error']):+.3f}" if "fqe_mean_error" in run else ""
+    fitted_q = f"{worst(run['fqe_mean_error']):+.3f} " if "fqe_mean_error" in run else ""
+    if "second_mean_error" in run:
+        fitted_q += f"({worst(run['second_mean_error']):+.3f})"
     return [
         *first,
         f"{run['w1']:.3f} [{run['floor']:.3f}]",
@@ -92,8 +95,8 @@ def _cells(run: Run) -> list[str]:
             for event in run["events"]
         ),
         fitted_q,
-        f"{run['seconds']:.0f}",
-        "withheld" if run["withheld"] else ("yes" if run["warnings"] else "no"),
+        f"{run['processor_seconds']:.0f}",
+        run["verdict"],
     ]
 
 

@@ -5,8 +5,7 @@ from scipy import stats
 
 import fle
 from fle.returns import risk
-from fle.tasks.tabular import random_mdp, uniform_policy
-from fle.tasks.task_parts import draw_categorical
+from fle.tasks.tabular import draw_categorical, random_mdp, uniform_policy
 
 MDP = random_mdp(4, 2, seed=1, horizon=5, termination=0.1)
 LOGGED = uniform_policy(4, 2)

@@ -6,7 +6,7 @@ from tabular_logs import BEYOND, MDP, MODEL, TARGET, logged
 
 import fle
 from fle.baselines import fitted_q_evaluation
-from fle.baselines.candidate_means import CandidateMeans
+from fle.baselines.fitted_q import CandidateMeans
 from fle.fitting.planning import Asked, Planner
 from fle.tasks.tabular import random_policy
 

@@ -28,7 +28,7 @@ def plan():
 def critic(plan):
     """A Gaussian of one width: its mean is nearly right, its tails are not."""
     settings = {"horizon": 5, "model": plan.model, "rows": "all", "recipe": QUICK}
-    return fle.evaluate(plan.data, TARGET, **settings)
+    return fle.evaluate(plan.data, TARGET, **settings, interval=fle.Interval(replicates=4))
 
 
 @pytest.fixture(scope="module")
@@ -84,10 +84,22 @@ def test_critics_are_fitted_without_the_episodes_they_judge():
     critics = baselines.Critics.cross_fitted(short, TARGET)
     assert len(critics.evaluations) == 2
     for part, evaluation in enumerate(critics.evaluations):
-        assert evaluation.logged.rows == np.sum(critics.parts != part)
+        assert evaluation.logged.rows == np.sum(critics.owners != part)
     truth = np.sum(MDP.initial[:, None] * TARGET * (MDP.reward_probabilities @ MDP.reward_values))
     value, error = baselines.doubly_robust(short, critics).mean()
     assert abs(value - truth) < BEYOND * error
+
+
+def test_replicates_judge_the_episodes_that_they_lack(plan, critic, episodes):
+    critics = baselines.Critics.out_of_bag(plan, moved(critic, 0.5))
+    counts = critic.refits.counts.T
+    lacked = (counts == 0).any(axis=1)
+    # 1 - (1 - 1/e)^4 of 4,000 episodes, whose standard error is 0.0058: four of them.
+    assert abs(lacked.mean() - 0.840) < 0.024
+    assert critics.judges.any(axis=1).all()
+    assert not counts[critics.judges & lacked[:, None]].any()
+    found = baselines.doubly_robust(episodes, critics)
+    assert max(abs(score) for score in scores(found).values()) < BEYOND
 
 
 def test_a_critic_of_another_return_is_refused(plan, critic):

@@ -10,7 +10,7 @@ import pytest
 from tabular_logs import BEYOND, CHANCES, MDP, MODEL, SUPPORT, TARGET, logged, planned
 
 import fle
-from fle.baselines import second_opinions_of
+from fle.baselines import fitted_q_evaluation, second_opinions_of
 from fle.baselines.second_opinions import _alike
 from fle.fitting.plans import with_second_opinions
 from fle.returns import risk
@@ -121,6 +121,76 @@ def test_a_difference_must_be_beyond_chance_and_worth_a_word():
     assert "no second opinion can judge" in found(0.3, 0.3)[0]
 
 
+def test_the_alarm_is_in_standard_errors_and_says_what_it_cannot_see():
+    mine = {"mean": Figure(0.0, 0.01), "std": Figure(1.0, 0.01), "loss": Figure(0.5, 0.01)}
+
+    def held(why):
+        theirs = {"mean": Figure(0.3, 0.05), "loss": Figure(0.99, 0.1)}
+        robust = Opinion("doubly robust", "return", theirs, 1e9, why, ("ended early",))
+        return SecondOpinions(own(mine), (robust,))
+
+    found = held(None).checks("return", 0.9)
+    assert found["mean"].errors == pytest.approx(6.0)
+    # The 95% quantile of a normal law is 1.645; a chance ends at 1.
+    assert (found["mean"].low, found["mean"].high) == pytest.approx((0.21776, 0.38224), abs=1e-4)
+    assert found["loss"].high == 1.0
+    assert "6.0 standard errors from the estimate" in held(None).alarm_in_words("return")
+    assert held(None).alarm_in_words("return").endswith("ended early")
+    assert held("weights are gone").checks("return") == {}
+    assert "weights are gone" in held("weights are gone").alarm_in_words("return")
+
+
+def test_fitted_q_does_not_warn_where_the_log_itself_refutes_it():
+    """Whole episodes with logged propensities rest on no class of functions."""
+    mine = {"mean": Figure(0.0, 0.01), "std": Figure(1.0, 0.01)}
+
+    def opinion(name, value, error, **more):
+        return Opinion(name, "return", {"mean": Figure(value, error)}, 1_000.0, **more)
+
+    def found(*, said=0.01, error=0.02, off=-0.2, **more):
+        critic = opinion("fitted Q evaluation", off, 0.04)
+        others = critic, opinion("importance sampling", said, error, sampled=True, **more)
+        opinions = SecondOpinions(own(mine), others)
+        assert SecondOpinions.from_plain(opinions.as_plain()) == opinions
+        return opinions.opinions[0].cannot_see, opinions.warnings
+
+    why, warned = found(model_free=True)
+    assert "refuted by importance sampling, 0.01 (0.02)" in why
+    assert warned == ()
+    # It rests on a fit, knows the mean less well, does not contradict, or not only fitted Q.
+    for case in (
+        {},
+        {"model_free": True, "error": 0.05},
+        {"model_free": True, "said": -0.1},
+        {"model_free": True, "said": 0.3},
+    ):
+        why, warned = found(**case)
+        assert why is None
+        assert "fitted Q evaluation" in warned[0]
+
+
+def test_fitted_q_knows_what_many_actions_earn():
+    """Every fifth of 20 actions earns 1, which a few of them, evenly chosen, would not show.
+
+    One false alarm in 15,000.
+    """
+    generator = np.random.default_rng(0)
+    worth, actions = np.arange(20) % 5 == 2, generator.integers(20, size=2_000)
+    data = fle.Dataset(
+        observations=generator.normal(size=(2_000, 1)),
+        actions=actions,
+        rewards=worth[actions] + 0.1 * generator.normal(size=2_000),
+        terminations=np.ones(2_000, bool),
+        number_of_actions=20,
+    )
+    chances = np.full((1, 20), 1 / 20)
+    plan = fle.plan(data, lambda x: chances.repeat(len(x), axis=0), horizon=1, model=MODEL)
+    value, error = fitted_q_evaluation(plan, replicates=0).mean()
+    assert abs(value - 0.2) < BEYOND * error
+    # Four actions at each of 2,000 starts, and noise of 0.1: sqrt(0.16 / 8,000 + 0.01 / 2,000).
+    assert error < 0.01
+
+
 def test_its_own_error_is_part_of_it():
     mine = {"mean": Figure(0.0, 0.2), "std": Figure(1.0, 0.2)}
     theirs = Opinion("another", "return", {"mean": Figure(0.3, 0.01)}, 1_000.0)
@@ -137,13 +207,26 @@ def test_a_wrong_fit_is_warned_of_and_everything_is_kept(tmp_path):
         "rows": "all",
         "recipe": {"steps": 30},
     }
+    few = fle.Interval(replicates=2)
     with pytest.warns(fle.FLEWarning, match="second opinions disagree beyond chance"):
-        result = fle.evaluate(data, TARGET, out=tmp_path / "run", **how)
+        result = fle.evaluate(data, TARGET, out=tmp_path / "run", interval=few, **how)
     found = result.second_opinions
     assert {d.asked for d in found.disagreements} >= {"std"}
     assert "doubly robust" in {one.estimator for one in found.opinions}
     assert any("disagree" in text for text in result.warnings)
-    assert set(found.own[0].figures) == set(COMPARED)
+    assert set(found.own[0].figures) >= set(COMPARED)
+    # Doubly robust is right where the estimate is not, and says how far away it is.
+    checks = found.checks("reward")
+    for asked, truth in TRUTH.items():
+        value, error = checks[asked].robust
+        assert abs(value - truth) < BEYOND * error
+        assert checks[asked].low < value < checks[asked].high
+    # It is far too wide, and doubly robust says so, though with such a critic hardly more.
+    assert checks["std"].errors < 0
+    assert set(checks) >= {"median", "quantile:0.05", "loss", "cvar:0.05"}
+    said = found.alarm_in_words("reward")
+    assert "standard errors from the estimate" in said
+    assert "fits to resampled episodes, asked about those that they lack" in said
     assert fle.load(tmp_path / "run").second_opinions == found
     assert "stitching" in repr(found)
     assert "<table>" in found._repr_html_()

@@ -6,9 +6,9 @@ from tabular_logs import BEYOND, CHANCES, MDP, SUPPORT, TARGET, logged, planned,
 
 import fle
 from fle import baselines
-from fle.baselines.stitched_rows import Neighbours
+from fle.baselines.importance import Neighbours
 from fle.errors import DataError, ModelError, SettingsError
-from fle.tasks.fork import Fork
+from fle.tasks.gaussian_returns import Fork
 
 GAUSSIAN = fle.Gaussian(std=1.0, hidden=())
 

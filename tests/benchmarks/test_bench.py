@@ -6,10 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import fle
+
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 from peers.bench import added, judged, parsed, questions
 from peers.bench_page import estimators, write_page
+from peers.own_answers import DEFAULT, answers_to
 from peers.questions import PeerLog, Question, is_discrete, padded, task_of
 
 
@@ -66,6 +69,15 @@ def test_questions_go_by_seed_and_ranked_tasks_have_several_policies():
     assert parsed(["--task", "a", "--task", "b", "c"]).task == ["a", "b", "c"]
 
 
+def test_what_is_above_the_ceiling_has_no_answer():
+    request = {"question": {"task": "inventory-careful", "seed": 0, "rows": 50}, "models": False}
+    with fle.memory_ceiling(1):
+        answers = answers_to(request)
+    assert "would take about" in answers[DEFAULT]["none"]
+    assert all("none" in answer for answer in answers.values())
+    assert parsed(["--memory", "1024"]).memory == 1024
+
+
 @pytest.fixture
 def lines(tmp_path, monkeypatch):
     """Three policies of one log, of which one estimator has the right law and one a wrong mean."""
@@ -113,7 +125,9 @@ def test_the_page_ranks_policies_and_names_losses(lines, tmp_path):
     write_page(tmp_path / "bench.md", lines, facts)
     text = (tmp_path / "bench.md").read_text()
     assert "| FLE | 1 of 1 |" in text
-    assert "All 3 questions took 4 minutes of the processor" in text
+    assert (
+        "alone took 0 minutes of the processor for all 3 questions. All 3 questions took 4" in text
+    )
     assert "none: no propensities" in text
     assert "| inventory-steady | 0.25 | 0 | 0000000 | a peer |" in text
     # It takes the worst of three for the best.

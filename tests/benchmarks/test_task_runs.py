@@ -114,9 +114,9 @@ def example(**changes):
         "cvar_10_error": [0.1, 0.0],
         "cvar_1_error": [0.1, 0.0],
         "events": [{"text": "bad", "estimate": 0.01, "truth": 0.02, "logged": 60}],
-        "seconds": 3.0,
-        "withheld": None,
-        "warnings": [],
+        "second_mean_error": [0.02, -0.03],
+        "processor_seconds": 3.0,
+        "verdict": "caution",
     }
     return made | changes
 
@@ -130,6 +130,7 @@ def test_the_table_shows_every_run_and_judges_covered_ones():
     ]
     text = table.markdown(runs, ["hopper: needs mujoco"], "About.")
     assert "| a-b | development | 0 | 100,000 | 0.030 [0.010] | -0.200 | 0.50 | +0.100 |" in text
+    assert "| (-0.030) | 3 | caution |" in text
     assert "c-d (not covered)" in text
     assert "failed: it broke" in text
     assert "Failed, and in no figure: e-f." in text

@@ -87,6 +87,8 @@ def test_the_file_that_is_written_is_taken_by_evaluate(capsys, tmp_path):
     assert "A: " in answer.out
     written = tomllib.loads(mapping.read_text(encoding="utf-8"))
     assert written["step"] == "date"
+    # The command as it can be typed where this one was.
+    assert mapping.read_text().startswith(f"# fle evaluate --config {mapping}\n")
     assert written["observation"] == ["observation.x", "observation.y"]
     out = tmp_path / "run"
     words = ("--config", mapping, "--policy", "behaviour", "--horizon", "2", "--out", out, *QUICK)

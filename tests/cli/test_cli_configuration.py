@@ -7,7 +7,7 @@ import pytest
 from cli_runs import log, run, write
 
 from fle.cli.commands import COMMANDS, EVALUATE
-from fle.cli.parser import as_toml, as_words, parse, resolve
+from fle.cli.entry import as_toml, as_words, parse, resolve
 
 WORDS = [
     *("evaluate", "a.parquet", "b c.parquet", "--policy", 'p"q\\.onnx', "--gamma", "0"),

@@ -1,5 +1,6 @@
 """`fle evaluate` from the file to the report, and what is said on the way."""
 
+import io
 import json
 import re
 import shutil
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from cli_runs import EPISODES, LENGTH, QUICK, ROWS, log, onnx_policy, run, run_once, write
 
+from fle.cli.messages import Messages
 from fle.data import read_cache
 from fle.fitting import load
 from fle.fitting.runs import seal_run
@@ -209,3 +211,32 @@ def test_numbers_without_coverage_are_given_on_demand_only(capsys, tmp_path):
     assert "Verdict: do not use" in page
     assert "There is no headline number" in page
     assert "100.0% of its actions were never logged there" in page
+
+
+def test_the_estimate_comes_first_and_its_interval_follows(folder, monkeypatch, capsys):
+    """By default, and not in a first look."""
+    monkeypatch.setattr("fle.cli.inputs.USUAL_LEVEL", 0.9)
+    words = (*("evaluate", folder / "log.parquet", "--policy", "behaviour"), "--horizon", "2")
+    # Two replicates of such rewards know nothing of a tail, and the verdict says so.
+    few = (*QUICK, "--replicates", "2", "--anyway")
+    out = run(capsys, *words, *few).out
+    alone, both = out.index("target policy"), out.index("90% interval")
+    assert out.startswith("verdict: ")
+    assert alone < both < out.index("intervals: 90% intervals from 2 fits")
+    assert "interval" not in out[:both].split("target policy")[1]
+    plans = {
+        given: "interval  " in run(capsys, *words, *QUICK, *given, "--plan").out
+        for given in ((), ("--quick",), ("--interval", "none"))
+    }
+    assert plans == {(): True, ("--quick",): False, ("--interval", "none"): False}
+
+
+def test_who_reads_no_further_does_not_stop_the_run():
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    messages = Messages()
+    messages.answers = Closed()
+    messages.answer(["mean 1"])
+    assert messages.answers is None

@@ -7,8 +7,7 @@ import pytest
 from cli_runs import LENGTH, QUICK, ROWS, log, run, write
 
 from fle.cli import inputs
-from fle.executors import Outcome
-from fle.executors.jobs_file import work
+from fle.executors import Outcome, work
 from fle.fitting import load
 
 SAME = (*QUICK, "--no-second-opinions")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from cli_runs import QUICK, ROWS, log, run, write
 
-from fle.cli.text_tables import risk_table
+from fle.cli.messages import risk_table
 from fle.fitting import load
 from fle.report import gather
 from fle.report.wording import usual_rows

@@ -16,7 +16,7 @@ from scipy import stats
 
 import fle
 from fle.errors import ModelError
-from fle.fitting.sampling import SAMPLE_BLOCK
+from fle.fitting.targets import SAMPLE_BLOCK
 from fle.recipe import ONE_FIT, WEIGHT_DECAYS, usual
 from fle.returns import sampling_floor, wasserstein
 

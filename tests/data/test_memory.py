@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import fle
+from fle.cli.commands import COMMANDS, MEMORY
+from fle.cli.entry import parse
 from fle.data import passes
 from fle.errors import FLEError
 from fle.policies import tabulated
@@ -136,6 +138,13 @@ def test_a_fit_is_refused_before_it_is_begun(monkeypatch):
     assert "GiB of memory" in cost.in_words()
     with little(monkeypatch), pytest.raises(FLEError, match="The fit would take about"):
         fle.compare(data, {"one": [1.0, 0.0]}, horizon=1)
+
+
+def test_every_command_has_a_ceiling():
+    without = {command.name for command in COMMANDS if MEMORY not in command.options}
+    # It prints a script of words that are there.
+    assert without == {"completion"}
+    assert parse(["reproduce", "1d", "--memory", "2M"]).memory == 2**21
 
 
 def test_the_ceiling_ends_where_it_should(monkeypatch):

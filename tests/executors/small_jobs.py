@@ -3,7 +3,7 @@
 import numpy as np
 
 import fle
-from fle.executors.jobs_file import Order, Outcome, reason, work
+from fle.executors import Order, Outcome, reason, work
 
 ROWS = 300
 LINEAR = fle.Gaussian(std=1.0, hidden=())

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import sys
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from small_jobs import plan
 from fle.errors import FLEError
 from fle.executors import JobsFile
 from fle.files import plain_json
+from fle.fitting.checkpoints import DamagedFileError
 from fle.fitting.jobs import jobs_of, run_job
 from fle.fitting.plan_files import PlanWriter, read_plan, stored_array
 
@@ -82,7 +84,7 @@ def changed_plan(folder, change):
 
 @pytest.mark.parametrize(
     "name",
-    ["fle.__main__:main", "fle.paper.command:run", "fle.policies.onnx_process:OnnxProcess", "os:x"],
+    ["fle.__main__:main", "fle.paper.command:run", "fle.policies.onnx_policy:OnnxProcess", "os:x"],
 )
 def test_a_plan_imports_nothing(folder, name):
     """Only the classes that plans are made of; to import `fle.__main__` is to run a command."""
@@ -91,6 +93,38 @@ def test_a_plan_imports_nothing(folder, name):
     )
     with pytest.raises(FLEError, match="no part of a plan"):
         read_plan(folder, named)
+
+
+def places(content, path=()):
+    """Every field of a plan, and of the values in it: where it stands, under what key, its name."""
+    if not isinstance(content, dict):
+        return
+    for item in content.get("dict", ()):
+        yield item, 1, (*path, item[0])
+        yield from places(item[1], (*path, item[0]))
+    for name, value in content.get("fields", {}).items():
+        yield content["fields"], name, (*path, name)
+        yield from places(value, (*path, name))
+
+
+def test_a_field_of_another_type_is_refused(folder):
+    """Wherever it is: what is made of a file without its constructor is asked as any other."""
+    original = next((folder / "plans").iterdir())
+    whole, accepted = json.loads(original.read_text()), []
+    for place, (_, _, path) in enumerate(places(whole)):
+
+        def change(content, place=place):
+            where, key, _ = list(places(content))[place]
+            where[key] = {"list": []}
+
+        named = changed_plan(folder, change)
+        with suppress(DamagedFileError):
+            read_plan(folder, named)
+            accepted.append(path)
+        if named != original.stem:
+            (folder / "plans" / f"{named}.json").unlink()
+    # Of any type: what the policy was made of, and settings, which are part of the key of a job.
+    assert {path[:2] for path in accepted} == {("target", "asked"), ("provenance", "settings")}
 
 
 @pytest.mark.parametrize("rows", [10**30, -3, "x", 2.5, [1]])

@@ -12,8 +12,9 @@ import pytest
 from small_jobs import LINEAR, RECIPE, Here, log, plan, same
 
 import fle
+from fle import executors
 from fle.errors import FLEError, SettingsError, TrainingError
-from fle.executors import Job, JobsFile, JobsWaitingError, Processes, Ray, Slurm, clusters
+from fle.executors import Job, JobsFile, JobsWaitingError, Processes, Ray, Slurm
 from fle.fitting import Silent, jobs
 from fle.fitting.plan_files import PlanWriter, read_plan
 
@@ -231,7 +232,7 @@ def test_a_damaged_jobs_file_is_refused(tmp_path, entry):
 
 def test_slurm_runs_the_array_and_the_call_gathers_it(expected, tmp_path, monkeypatch):
     # One task for all jobs, as where there are more of them than SLURM takes.
-    monkeypatch.setattr(clusters, "MOST_TASKS", 1)
+    monkeypatch.setattr(executors, "MOST_TASKS", 1)
     executor = Slurm(tmp_path / "jobs.sbatch", folder=tmp_path / "it's a folder")
     plans = {"second": plan(policy=(0.7, 0.3)), "third": plan(policy=(0.2, 0.8))}
     with pytest.raises(JobsWaitingError, match=r"2 jobs are in .*sbatch --wait"):

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fle.executors import Job, JobsFile, Processes, processes
+from fle import executors
+from fle.executors import Job, JobsFile, Processes
 
 # A worker that answers at once; kills itself once at job 0, always at job 1; fails at job 2; and
 # at job 4 waits to be interrupted.
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="co
 
 @pytest.fixture
 def jobs(tmp_path, monkeypatch):
-    monkeypatch.setattr(processes, "SERVE", WORKER)
+    monkeypatch.setattr(executors, "SERVE", WORKER)
 
     def written(*numbers):
         needs = {3: ("k2",)}

@@ -7,7 +7,7 @@ from quick_fits import GMM, QUICK, TABLE, TABLE_TRAINING, bandit, cycle
 
 import fle
 from fle.errors import DataError, ModelError, SettingsError
-from fle.fitting.sampling import systematic
+from fle.fitting.targets import systematic
 from fle.tasks import LQR
 
 CART = LQR.example(horizon=3)

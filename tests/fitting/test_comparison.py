@@ -298,6 +298,7 @@ def test_vector_rewards_are_ranked_by_a_weighted_sum():
     data = two_armed(rewards, reward_names=("gain", "cost"))
     settings = {"horizon": 1, "model": TABLE, "recipe": TABLE_TRAINING}
     found = fle.compare(data, POLICIES, **settings, weights=[1, 1])
+    assert found.summed() == ", of the weighted sum 1 gain + 1 cost"
     # The sum is minus the action.
     assert [name for name, _ in found.ranking()] == ["bad", "good"]
     alone = found.evaluations["bad"].returns.scalarize([1, 1])

@@ -122,7 +122,7 @@ def test_with_a_horizon_stages_are_as_many_and_shorter(tmp_path):
 
 
 def test_it_can_be_a_job(earlier, grown, tmp_path):
-    from fle.executors.jobs_file import work
+    from fle.executors import work
 
     class Here:
         folder, shared = tmp_path, False

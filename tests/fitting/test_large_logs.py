@@ -12,7 +12,7 @@ from fle.errors import PolicyError
 from fle.fitting import large_logs
 from fle.fitting.large_logs import LargeLog
 from fle.policies import Behaviour, RowActions
-from fle.policies.kept_answers import FOLDER
+from fle.policies.answers import FOLDER
 
 pa = pytest.importorskip("pyarrow")
 EPISODES, STEPS, GAMMA, CHANCE = 3_000, 6, 0.8, 0.7

@@ -5,6 +5,7 @@ rounding, and with the same seed all that is drawn is the same. A permutation of
 the weights that a law begins with, and what is fitted must then be the same.
 """
 
+import dataclasses
 import pkgutil
 from functools import cache
 
@@ -127,28 +128,73 @@ def test_units_change_nothing_but_the_units(name, units):
     check_same(found, plain(name))
 
 
-@quiet
-@pytest.mark.parametrize("name", SPECS)
-def test_order_and_names_of_columns_change_nothing(name, monkeypatch):
-    columns, acts = np.array([2, 0, 3, 1]), np.array([1, 2, 0])
-    inputs = np.concatenate([columns, WIDTH + acts])
-    spec, expected = type(SPECS[name]), plain(name)
-    build, permuted = spec.build, 0
+def permute_inputs(monkeypatch, spec, inputs):
+    """Laws begin with their weights in another order; how many arrays that were, at the end."""
+    build, permuted = spec.build, []
 
     def of_columns(leaf):
         """No other axis of a law is as long as its inputs."""
-        nonlocal permuted
         if not eqx.is_array(leaf) or len(inputs) not in leaf.shape:
             return leaf
-        permuted += 1
+        permuted.append(leaf.shape)
         return leaf.take(inputs, axis=leaf.shape.index(len(inputs)))
 
     monkeypatch.setattr(
         spec, "build", lambda self, *given: jax.tree.map(of_columns, build(self, *given))
     )
-    found = draws(name, columns=columns, acts=acts)
-    assert permuted > 0
-    check_same(found, expected)
+    return permuted
+
+
+@quiet
+@pytest.mark.parametrize("name", SPECS)
+def test_order_and_names_of_columns_change_nothing(name, monkeypatch):
+    columns, acts = np.array([2, 0, 3, 1]), np.array([1, 2, 0])
+    expected = plain(name)
+    inputs = np.concatenate([columns, WIDTH + acts])
+    permuted = permute_inputs(monkeypatch, type(SPECS[name]), inputs)
+    check_same(draws(name, columns=columns, acts=acts), expected)
+    assert permuted
+
+
+def chosen(name, codes):
+    """Draws of one of three actions, which stand under these codes."""
+    observations, actions, rewards = arrays()
+    taken = actions.argmax(axis=1)
+    data = Dataset(
+        observations=observations,
+        actions=codes[taken],
+        rewards=rewards + taken,
+        episodes=np.arange(ROWS) // LENGTH,
+        truncations=np.arange(ROWS) % LENGTH == LENGTH - 1,
+        next_observations=np.roll(observations, -1, axis=0),
+        terminations=np.zeros(ROWS, bool),
+        action_labels=[f"u{np.argsort(codes)[code]}" for code in range(ACTIONS)],
+    )
+    result = fle.evaluate(
+        data,
+        lambda asked: codes[np.where(asked[:, 0] > 0, 2, 0)],
+        horizon=HORIZON,
+        model=SPECS[name],
+        recipe=RECIPE,
+        anyway=True,
+    )
+    found = (
+        result.returns.sample(4000, seed=0),
+        result.at(observations[3], int(codes[1])).sample(4000, seed=0),
+    )
+    return np.concatenate([one.reshape(-1) for one in found])
+
+
+# One model an objective: which actions there are is the encoder's and the objective's matter.
+@quiet
+@pytest.mark.parametrize("name", ["categorical", "diffusion", "gaussian", "gmm", "quantile"])
+def test_codes_of_actions_change_nothing(name, monkeypatch):
+    codes = np.array([1, 2, 0])
+    expected = chosen(name, np.arange(ACTIONS))
+    inputs = np.concatenate([np.arange(WIDTH), WIDTH + np.argsort(codes)])
+    permuted = permute_inputs(monkeypatch, type(SPECS[name]), inputs)
+    check_same(chosen(name, codes), expected)
+    assert permuted
 
 
 @quiet
@@ -245,16 +291,25 @@ def test_a_mixture_of_known_laws_has_the_units_of_its_laws(scale):
     check_same(mean(scale), mean(1.0))
 
 
-@quiet
-@pytest.mark.parametrize(("inputs", "reward"), [(1e-9, 1e9), (1e9, 1e-9), (1e9, 1e9)])
-def test_a_quadratic_law_has_the_units_of_its_inputs(inputs, reward):
-    """An offset is not in its class: products of two inputs have no linear part."""
+def own_features(x, a):
+    return np.concatenate([x, a, x[:, :ACTIONS] * a], axis=1)
 
-    def found(inputs, reward):
-        data, policy = problem((inputs, 0.0), (inputs, 0.0), (reward, 0.0))
-        result = fle.evaluate(
-            data, policy, horizon=HORIZON, model=fle.LinearQuadratic(0.5 * reward), anyway=True
-        )
+
+@quiet
+@pytest.mark.parametrize("model", [fle.Linear(own_features), fle.LinearQuadratic(0.5)])
+def test_columns_of_an_exact_model_may_have_any_units(model):
+    """Functions of some columns are 36 orders of magnitude above those of others.
+
+    An offset is in neither class: products of two inputs have no linear part.
+    """
+
+    def found(observation, action, reward):
+        data, policy = problem((observation, 0.0), (action, 0.0), (reward, 0.0))
+        scaled = dataclasses.replace(model, noise_std=0.5 * reward) if known else model
+        result = fle.evaluate(data, policy, horizon=HORIZON, model=scaled, anyway=True)
         return result.returns.sample(4000, seed=0) / reward
 
-    check_same(found(inputs, reward), found(1.0, 1.0))
+    known = isinstance(model, fle.LinearQuadratic)
+    expected = found(1.0, 1.0, 1.0)
+    for units in ((1e9, 1e-9, 1e9), (1e-9, 1e9, 1e-9)):
+        check_same(found(*units), expected)

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from object_store import object_store
 from quick_fits import cycle
-from quick_runs import QUICK, evaluate
+from quick_runs import QUICK, copied, evaluate
 from scipy import stats
 
 import fle
-from fle.errors import SettingsError
+from fle.errors import FLEError, SettingsError
 from fle.fitting import load
 from fle.fitting.checkpoints import array_leaves
 from fle.fitting.encoding import Encoder, Fitted, Frame
@@ -112,6 +113,24 @@ def test_vectors_names_and_notes_are_kept(tmp_path):
     assert np.array_equal(loaded.returns.samples, result.returns.samples)
     assert any("batch size 200" in note for note in loaded.notes)
     assert loaded.notes == result.notes
+
+
+def test_a_run_in_an_object_store(finished, tmp_path, monkeypatch):
+    """Its address is enough, and a changed run is refused there as here."""
+    evaluation, out = finished
+    copied(out, tmp_path / "run")
+    (tmp_path / "run" / "notes of ours.txt").write_text("stays there")
+    with object_store(tmp_path / "run", "runs/first", monkeypatch) as where:
+        loaded = fle.load(f"s3://bucket/runs/first{where}")
+        np.testing.assert_array_equal(loaded.returns.mean(), evaluation.returns.mean())
+        with pytest.raises(FLEError, match=r"not a run directory|cannot be read"):
+            fle.load(f"s3://bucket/runs/second{where}")
+    (tmp_path / "run" / "result.json").write_text("{}")
+    with (
+        object_store(tmp_path / "run", "runs/first", monkeypatch) as where,
+        pytest.raises(FLEError, match="is not the file that was written"),
+    ):
+        fle.load(f"s3://bucket/runs/first{where}")
 
 
 def test_save_and_load_without_a_run(tmp_path, finished):

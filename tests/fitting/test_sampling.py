@@ -6,8 +6,7 @@ import pytest
 
 from fle.fitting.encoding import Fitted, Frame, Rows, as_vectors
 from fle.fitting.following import Lines
-from fle.fitting.sampling import SAMPLE_BLOCK, draw_block
-from fle.fitting.targets import draw_targets
+from fle.fitting.targets import SAMPLE_BLOCK, draw_block, draw_targets
 from fle.models.law import Law, Sizes
 from fle.models.support import anywhere
 

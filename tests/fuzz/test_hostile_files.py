@@ -24,7 +24,9 @@ def test_nothing_but_an_error_of_ours_comes_out(tmp_path):
     assert not last.exists(), f"the process died at {last.read_text()}: {answer.stderr[-2000:]}"
     found = json.loads(out.read_text())
     assert found["faults"] == []
-    # Each kind is met by errors, and what is harmless is still read.
-    for kind, counts in found["by_kind"].items():
-        assert counts["refused"] > CASES / 60, kind
+    # Each kind is met by errors, and what is harmless is still read. Kept answers that are damaged
+    # are no error: the policy is asked again.
+    met = {kind: counts.get("refused", 0) for kind, counts in found["by_kind"].items()}
+    assert met.pop("answers") == 0
+    assert min(met.values()) > CASES / 60, met
     assert sum(counts.get("read", 0) for counts in found["by_kind"].values()) > CASES / 60

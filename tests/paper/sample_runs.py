@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from fle.paper.lock_runs import counts, packed
-from fle.paper.lock_tables import SHORT_STEPS, published
+from fle.paper.lock_runs import SHORT_STEPS, counts, packed, published
 from fle.paper.presets import Key, setting_of
 
 

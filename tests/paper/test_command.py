@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from sample_runs import made_up_run
 
+from fle.errors import FLEError
 from fle.files import read_json, write_json
-from fle.paper import command, lock_runs, studies, theory
+from fle.paper import command, lock_runs, theory
 from fle.paper.command import RunsBar
 from fle.paper.results import png_image
-from fle.paper.studies import Study
+from fle.paper.theory import Study
 
 
 def reproduce(*arguments):
@@ -119,6 +120,12 @@ def test_runs_are_made_at_the_same_time_and_stop_together(performed, tmp_path, m
     assert not list((tmp_path / "runs-quick").glob("*_seed*.json"))
 
 
+def test_a_fit_above_the_ceiling_is_refused(tmp_path):
+    """Runs have threads of their own, which know it too."""
+    with pytest.raises(FLEError, match=r"would take about .* below the ceiling"):
+        reproduce("1d", "--quick", "--methods", "gmm", "--memory", "1K", "--out", str(tmp_path))
+
+
 def test_figures_need_one_seed(performed, tmp_path):
     assert (
         reproduce("figures", "--presets", "ours", "--methods", "gmm", "--out", str(tmp_path)) == 0
@@ -175,12 +182,12 @@ def test_a_study_survives_its_file(tmp_path):
     assert not theory.is_kept(path, quick=True)
     settings = theory.settings_of_studies(quick=True)
     study = made_up_study(settings["sizes"], settings["seeds"])
-    write_json(path, studies.as_plain(study, settings))
+    write_json(path, theory.as_plain(study, settings))
     assert theory.is_kept(path, quick=True)
     assert not theory.is_kept(path, quick=False)
-    again = studies.from_plain(read_json(path))
+    again = theory.from_plain(read_json(path))
     assert np.array_equal(again.errors, study.errors)
     assert again.slope == study.slope
-    table = studies.table(again)
+    table = theory.table(again)
     assert "within 0.1" in table.remark
     assert table.rows[-1][2:] == ("0",)

@@ -7,8 +7,16 @@ from sample_runs import key, made_up_run
 import fle
 from fle.errors import FLEError
 from fle.fitting import Silent
-from fle.paper.lock_runs import Store, counts, measure, packed, perform, true_counts, unpacked
-from fle.paper.lock_tables import published
+from fle.paper.lock_runs import (
+    Store,
+    counts,
+    measure,
+    packed,
+    perform,
+    published,
+    true_counts,
+    unpacked,
+)
 from fle.paper.presets import Setting, keys_of
 from fle.returns import ReturnDistribution
 from fle.tasks import CombinationLock

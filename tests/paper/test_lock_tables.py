@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from sample_runs import key, made_up_run
 
-from fle.paper.lock_tables import (
+from fle.paper.lock_runs import (
     FILES,
     Table,
     aggregate,

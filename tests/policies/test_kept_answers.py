@@ -11,9 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import fle
-from fle.policies.answers import settle
+from fle.policies.answers import FOLDER, Answers, settle
 from fle.policies.function_policies import Probabilities
-from fle.policies.kept_answers import FOLDER, Answers
 
 ROWS = 12
 

@@ -8,7 +8,7 @@ import pytest
 from onnx_files import OBSERVATIONS, WEIGHTS, linear, model, node, save, tensor
 
 from fle.errors import PolicyError, SettingsError
-from fle.policies import load_policy, onnx_process
+from fle.policies import load_policy, onnx_policy
 
 MEMORY = 2 * 2**30
 
@@ -78,11 +78,11 @@ def test_nothing_of_the_current_folder_is_imported(tmp_path, monkeypatch):
 
 def test_little_is_told_of_our_environment(monkeypatch):
     monkeypatch.setenv("SECRET_TOKEN", "secret")
-    assert "secret" not in str(onnx_process._environment())
+    assert "secret" not in str(onnx_policy._environment())
 
 
 def test_the_process_ends_with_the_policy(tmp_path):
-    apart = onnx_process.OnnxProcess(save(tmp_path, linear()), None, None, 60.0, MEMORY)
+    apart = onnx_policy.OnnxProcess(save(tmp_path, linear()), None, None, 60.0, MEMORY)
     number = apart._process.pid
     os.kill(number, 0)
     del apart
@@ -91,7 +91,7 @@ def test_the_process_ends_with_the_policy(tmp_path):
 
 
 def test_a_process_that_dies_is_an_error(tmp_path):
-    apart = onnx_process.OnnxProcess(save(tmp_path, linear()), None, None, 60.0, MEMORY)
+    apart = onnx_policy.OnnxProcess(save(tmp_path, linear()), None, None, 60.0, MEMORY)
     apart._process.kill()
     with pytest.raises(PolicyError, match=r"ended without an answer \(code -9\)"):
         apart.policy().function(OBSERVATIONS)
@@ -104,6 +104,6 @@ def test_what_comes_back_is_not_believed():
     for header in (b'{"arrays": [["O", 1]]}', b'{"arrays": [["<f8", 99999999999]]}', b"[]"):
         stream = io.BytesIO(len(header).to_bytes(8, "little") + header)
         with pytest.raises((ValueError, TypeError)):
-            onnx_process._receive(stream, MEMORY)
+            onnx_policy._receive(stream, MEMORY)
     with pytest.raises(ValueError, match="a header of"):
-        onnx_process._receive(io.BytesIO(b"\xff" * 100), MEMORY)
+        onnx_policy._receive(io.BytesIO(b"\xff" * 100), MEMORY)

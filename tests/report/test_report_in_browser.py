@@ -12,6 +12,7 @@ from sample_evaluations import HOSTILE, compared, scalar, vector
 from fle.report import Extras, gather, write_comparison, write_report
 from fle.report.style import NumberStyle, percent
 from fle.returns import ReturnDistribution, cvar
+from fle.returns.intervals import Replicates
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 pytest.importorskip("websocket")
@@ -170,6 +171,26 @@ def test_the_weights_move_the_weighted_sum(opened, two):
         for measure, text in expected.items():
             assert page.text(f"[data-sum='{key}'][data-measure='{measure}']") == text
     assert page.evaluate("document.getElementById('level').value") == "20"
+
+
+def test_the_weights_move_the_intervals_of_the_weighted_sum(opened, folder):
+    """Two replicates, the first return 1 larger and 1 smaller: Student's 2.92, times its weight."""
+    evaluation = dataclasses.replace(vector()[1])
+    law = evaluation.returns
+    shifted = [
+        ReturnDistribution.from_samples(law.samples + np.array([by, 0]), law.names)
+        for by in (1.0, -1.0)
+    ]
+    replicates = Replicates(lambda: shifted, 0.9)
+    vars(evaluation)["returns"] = dataclasses.replace(law, replicates=replicates)
+    write_report(evaluation, folder / "intervals.html")
+    page = opened(folder / "intervals.html")
+    for weight in (1.0, -0.5):
+        page.slide("weight-0", weight)
+        shown = page.text("[data-sum-ends='mean']").replace("\N{MINUS SIGN}", "-")
+        low, high = (float(end) for end in shown.split(" to "))
+        # Ends are rounded to a hundredth.
+        assert high - low == pytest.approx(2 * 2.92 * abs(weight), abs=0.011)
 
 
 def test_what_the_user_named_stays_text(opened, two):

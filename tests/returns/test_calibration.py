@@ -5,7 +5,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from fle.returns.calibration import DENIED, Calibration, crps, transform
+from fle.returns.distances import DENIED, Calibration, crps, transform
 
 
 def predicted(mean, std, *, episodes=400, seed=0):

@@ -6,7 +6,7 @@ from scipy import stats
 
 from fle.errors import SettingsError
 from fle.paper import exact
-from fle.paper.studies import Study
+from fle.paper.theory import Study
 from fle.returns import total_variation, wasserstein
 from fle.tasks import LQR, draw_categorical, random_mdp, random_policy, sparse_terminal
 
@@ -170,7 +170,7 @@ def test_refined_laws_have_the_same_returns():
 
 
 def test_negative_rewards_have_no_lattice():
-    with pytest.raises(SettingsError, match="at least 0, got -1"):
+    with pytest.raises(SettingsError, match="at least 0 on a lattice, got -1"):
         exact.true_outcomes(random_mdp(2, 2, seed=0))
 
 

@@ -8,7 +8,7 @@ import pytest
 import fle
 from fle.errors import SettingsError
 from fle.returns.intervals import Estimate, cheap_bootstrap
-from fle.returns.requirements import Requirement
+from fle.returns.measures import Requirement
 from fle.trust.gate import Decision, Gate, bounds
 
 EPISODES = 400

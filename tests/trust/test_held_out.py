@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fle
-from fle.fitting.diagnostics import BellmanErrors, Measured, StageError, _stage_error
+from fle.fitting.measurement import BellmanErrors, Measured, StageError, _stage_error
 from fle.trust.verdict import error_estimate
 
 HORIZON, EPISODES = 2, 500

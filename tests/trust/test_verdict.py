@@ -9,10 +9,10 @@ from scipy.stats import norm
 
 import fle
 from fle.errors import CoverageError
-from fle.fitting.diagnostics import StepRows, Visits
+from fle.fitting.measurement import StepRows, Visits
 from fle.policies.answers import Coverage
+from fle.returns.measures import Requirement
 from fle.returns.opinions import Figure, Opinion, SecondOpinions
-from fle.returns.requirements import Requirement
 from fle.trust.gate import Gate
 from fle.trust.verdict import CHANCE, MOST_CHANCE, WRONG, verdict_of
 
@@ -37,6 +37,7 @@ def judged(**changed):
         "bellman": None,
         "calibration": None,
         "records": (),
+        "refits": (),
         "horizon": 5,
         "quick": False,
         "warnings": (),
@@ -68,6 +69,8 @@ def test_nothing_speaks_against_what_is_beyond_doubt():
         ({"second_opinions": opinions(theirs_error=0.3)}, "caution", "can judge"),
         ({"second_opinions": opinions(error=0.15)}, "caution", "off by 0.15 standard"),
         ({"second_opinions": opinions(error=0.6)}, "do not use", "off by 0.60 standard"),
+        # Another estimator's error is no ground to withhold a number.
+        ({"second_opinions": opinions(error=0.6), "refits": None}, "caution", "fitted Q"),
         ({"warnings": ("the reward has a heavy tail.",)}, "caution", "heavy tail"),
     ],
 )
@@ -223,7 +226,7 @@ def test_a_gate_on_it_is_undecided(withheld, data):
 
 def test_the_worst_covered_region_has_the_names_of_the_data():
     """Visits that lie where one row in ten is: half of them from its lowest value on."""
-    from fle.fitting.diagnostics import _column
+    from fle.fitting.measurement import _column
 
     values = np.linspace(0, 1, 1_001)[:, None]
     chances = np.where(values[:, 0] >= 0.9, 1.0, 0.0)

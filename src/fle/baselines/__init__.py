@@ -5,19 +5,18 @@ fle.baselines.weighted_importance_sampling(plan).returns.cvar(0.1)
 """
 
 from fle.baselines.critics import Critics
-from fle.baselines.estimates import Estimate
 from fle.baselines.fitted_q import fitted_q_evaluation
 from fle.baselines.importance import (
     direct_method,
     doubly_robust,
     importance_sampling,
     per_decision_importance_sampling,
+    stitching,
     weighted_importance_sampling,
     weighted_per_decision_importance_sampling,
 )
-from fle.baselines.logged_episodes import WeightedEpisodes
+from fle.baselines.logged_episodes import Estimate, WeightedEpisodes
 from fle.baselines.second_opinions import second_opinions_of
-from fle.baselines.stitched_rows import stitching
 from fle.returns.opinions import Figure
 
 __all__ = [

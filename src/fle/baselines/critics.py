@@ -1,7 +1,7 @@
 """Fitted evaluations asked about rows they were not fitted to, and whether they are calibrated."""
 
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -16,16 +16,19 @@ from fle.fitting.evaluation import Evaluation
 from fle.fitting.planning import evaluate
 from fle.fitting.plans import Plan
 from fle.fitting.problem import Problem, sum_of_discounts
-from fle.fitting.sampling import Purpose, Randomness, draws, in_data_units
+from fle.fitting.replicates import Resampling
+from fle.fitting.targets import Purpose, Randomness, draws, in_data_units
 from fle.policies import ActionTable, Policy, load_policy, settle, tabulated
 from fle.recipe import Recipe
-from fle.returns.calibration import Calibration
+from fle.returns.distances import Calibration
 
 # Every so many-th episode is held out, at random; and how many are predicted at most.
 FOLDS, MOST_EPISODES = 5, 2_000
 # Fewer say nothing of uniformity.
 LEAST_EPISODES = 20
 DRAWS = 99
+# Replicates times steps of a horizon that a doubly robust estimate asks.
+ASKED = 200
 
 
 def fitted_to(plan: Plan, data: Dataset, policy: Policy) -> Evaluation:
@@ -48,13 +51,15 @@ def fitted_to(plan: Plan, data: Dataset, policy: Policy) -> Evaluation:
 
 @dataclass(frozen=True, eq=False)
 class Critics:
-    """Evaluations of one problem, and which of them judges each row of the data.
+    """Evaluations of one problem, and which of them judge each row of the data.
 
-    parts: (n,) the number of the evaluation; None where one judges all.
+    owners: (n,) the unit of every row, a fold or an episode. judges: (units, evaluations) which may
+    be asked about its rows; of several, one at random for every draw. None where one judges all.
     """
 
     evaluations: tuple[Evaluation, ...]
-    parts: IntArray | None = None
+    owners: IntArray | None = None
+    judges: npt.NDArray[np.bool_] | None = None
 
     @classmethod
     def cross_fitted(cls, plan: Plan, policy: Policy, *, folds: int = 2) -> Self:
@@ -69,7 +74,35 @@ class Critics:
             fitted_to(plan, plan.data.subset(parts != part), settled)
             for part in range(parts.max() + 1)
         )
-        return cls(fitted, parts)
+        return cls(fitted, parts, np.eye(len(fitted), dtype=bool))
+
+    @classmethod
+    def out_of_bag(cls, plan: Plan, evaluation: Evaluation) -> Self | None:
+        """The replicates of an evaluation, each for the episodes that it was not fitted to.
+
+        That is cross-fitting for which nothing is fitted: a replicate lacks a third of the
+        episodes, and all but one of a hundred are lacked by one of ten. Replicates begin at the fit
+        to all of them, of which a small part may be left (`REFIT_LEFT`). None without replicates.
+        """
+        refits = evaluation.refits
+        if refits is None or refits.counts.shape[1] < 2:
+            return None
+        # Each is asked step by step: of a long horizon, fewer of them.
+        most = max(ASKED // (evaluation.horizon or 1), 2)
+        alone = replace(evaluation, refits=None, second_opinions=None)
+        fitted = tuple(replace(alone, fits=fits) for fits in refits.fits[:most])
+        counts = refits.counts[: len(fitted)].T
+        judges = counts == counts.min(axis=1, keepdims=True)
+        return cls(fitted, Resampling.of(plan.data).owners, judges)
+
+    def _judge(self, rows: IntArray, generator: np.random.Generator) -> IntArray:
+        """(k,) Which evaluation is asked about each of these rows."""
+        if self.owners is None or self.judges is None:
+            return np.zeros(len(rows), int)
+        may = self.judges[self.owners[rows]]
+        if self.judges.sum(axis=1).max() == 1:
+            return may.argmax(axis=1)
+        return (may * (generator.random(may.shape) + 1)).argmax(axis=1)
 
     def draw(
         self,
@@ -81,9 +114,9 @@ class Critics:
     ) -> FloatArray:
         """(k, d) One return after each observation and action, at these steps.
 
-        rows: of the data, to tell which fold's evaluation is asked.
+        rows: of the data, to tell which evaluation is asked.
         """
-        parts = np.zeros(len(rows), int) if self.parts is None else self.parts[rows]
+        parts = self._judge(rows, generator)
         drawn = np.empty((len(rows), len(self.evaluations[0].return_names)))
         for part, evaluation in enumerate(self.evaluations):
             mine = np.flatnonzero(parts == part)

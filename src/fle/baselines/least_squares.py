@@ -144,9 +144,11 @@ class Cosines:
         draws = min(table.candidates, ACTION_DRAWS)
         levels = np.cumsum(table.probabilities, axis=1)
         total: FloatArray | float = 0.0
+        # Evenly over the candidates, and elsewhere in each row: where rows have much the same law,
+        # the same few of many actions would stand for all of them.
+        shifts = np.random.default_rng(0).random((len(observations), 1))
         for number in range(draws):
-            # Evenly over the candidates: the middle of each part of the law.
-            wanted = (number + 0.5) / draws * levels[:, -1:]
+            wanted = (number + shifts) / draws * levels[:, -1:]
             picks = np.minimum(np.sum(levels <= wanted, axis=1), table.candidates - 1)
             chosen = table.actions[np.arange(len(picks)), picks]
             total = total + self._functions(self.encoder.inputs(observations, chosen))

@@ -6,18 +6,18 @@ from dataclasses import replace
 import numpy as np
 from scipy.stats import chi2, norm
 
-from fle.baselines.estimates import Estimate
+from fle.baselines.critics import Critics
 from fle.baselines.fitted_q import MOST_ROWS, MeanEstimate, fitted_q_evaluation
 from fle.baselines.importance import (
     direct_method,
     doubly_robust,
     shortened,
+    stitching,
     weighted_importance_sampling,
     weighted_per_decision_importance_sampling,
 )
 from fle.baselines.least_squares import MOST_FEATURES, ROWS_A_FEATURE
-from fle.baselines.logged_episodes import FloatArray, StepWeights, WeightedEpisodes
-from fle.baselines.stitched_rows import stitching
+from fle.baselines.logged_episodes import Estimate, FloatArray, StepWeights, WeightedEpisodes
 from fle.data.episodes import starts_episode
 from fle.errors import DataError, PolicyError, SettingsError
 from fle.fitting.behaviour import LoggingPolicy, logging_policy
@@ -25,8 +25,16 @@ from fle.fitting.decisions import MOST_COUPLED, ROWS_FOR_COUPLING
 from fle.fitting.evaluation import Evaluation
 from fle.fitting.plans import Plan
 from fle.returns import ReturnDistribution
-from fle.returns.measures import RISK_LEVEL
-from fle.returns.opinions import COMPARED, Figure, Opinion, SecondOpinions
+from fle.returns.measures import Measure, measure
+from fle.returns.opinions import (
+    FITTED_Q,
+    ROBUST,
+    Figure,
+    Opinion,
+    SecondOpinions,
+    figures_held,
+    refuting,
+)
 
 # Matrices, rows by features, that fitted Q evaluation holds at a time.
 MATRICES = 8
@@ -45,6 +53,9 @@ NEGLIGIBLE = 0.02
 APART, NEARLY = 2.0, 0.05
 # Chance at which starts of the same law are taken for different ones.
 OTHER_STARTS = 1e-4
+# Who stands in for what weights do not show.
+IN_SAMPLE = "its critic is the estimate, which was fitted to the same episodes"
+OUT_OF_BAG = "its critics are fits to resampled episodes, asked about those that they lack"
 REFUSALS = (DataError, PolicyError, SettingsError)
 # An estimate that can be asked for figures of each coordinate.
 Asked = Estimate | MeanEstimate
@@ -63,15 +74,35 @@ def second_opinions_of(plan: Plan, evaluation: Evaluation | None = None) -> Seco
     Example: `print(fle.baselines.second_opinions_of(plan, plan.carry_out()))`.
     """
     names, seed = plan.data.reward_names, plan.provenance.seed
+    if evaluation is not None and evaluation.second_opinions is not None:
+        return _again(plan, evaluation, evaluation.second_opinions)
     mean = fitted_q_evaluation(plan, replicates=0, seed=seed)
     opinions = _fitted_q(mean)
     opinions += _importance(plan, evaluation, names)
     opinions += _asked("stitching", names, lambda: stitching(plan, seed=seed))
-    opinions = [_with_mean_like(one, mean, names) for one in opinions]
+    opinions = [
+        _with_mean_like(one, opinions, mean.mean(names.index(one.coordinate))) for one in opinions
+    ]
     own: tuple[Opinion, ...] = ()
     if evaluation is not None:
         own = own_figures(evaluation.returns, direct_method(evaluation, draws=OWN_DRAWS), mean)
     return SecondOpinions(own, tuple(opinions))
+
+
+def _again(plan: Plan, evaluation: Evaluation, before: SecondOpinions) -> SecondOpinions:
+    """What replicates change: its own standard errors, and the critic of doubly robust."""
+    kept = [one for one in before.opinions if one.estimator != ROBUST]
+    try:
+        episodes = WeightedEpisodes.of(plan, _propensities(plan))
+        _require_same_starts(plan)
+    except REFUSALS:
+        return replace(before, own=_by_refits(before.own, evaluation.returns))
+    found = _asked(ROBUST, plan.data.reward_names, _corrected(episodes, evaluation), sampled=False)
+    place = next(i for i, one in enumerate(before.opinions) if one.estimator == ROBUST)
+    return SecondOpinions(
+        _by_refits(before.own, evaluation.returns),
+        (*kept[:place], *found, *kept[place:]),
+    )
 
 
 def memory_of_opinions(plan: Plan) -> float:
@@ -100,22 +131,51 @@ def own_figures(
             asked: Figure(value, None if e is None else e * float(scale))
             for asked, (value, e) in figures.items()
         }
-        if returns.replicates is not None:
-            laws = [law.marginal(place) for law in returns.replicates.laws]
-            for asked, (value, _) in figures.items():
-                away = np.array([law.measure(asked) for law in laws]) - value
-                figures[asked] = Figure(value, float(np.sqrt(np.mean(away**2))))
         found.append(Opinion("the estimate", name, figures, float(worth)))
+    return _by_refits(tuple(found), returns)
+
+
+def _by_refits(own: tuple[Opinion, ...], returns: ReturnDistribution) -> tuple[Opinion, ...]:
+    """With the standard errors that replicates show, where there are any."""
+    if returns.replicates is None:
+        return own
+    found = []
+    for place, opinion in enumerate(own):
+        laws = [law.marginal(place).samples[:, 0] for law in returns.replicates.laws]
+        figures = {}
+        for asked, (value, _) in opinion.figures.items():
+            of = measure(asked).of
+            away = np.array([of(law) for law in laws]) - value
+            figures[asked] = Figure(value, float(np.sqrt(np.mean(away**2))))
+        found.append(replace(opinion, figures=figures))
     return tuple(found)
 
 
 def _figures(estimate: Asked, coordinate: int) -> dict[str, Figure]:
-    """Of what is compared, all that an estimator has."""
-    found = {"mean": estimate.mean(coordinate), "std": estimate.std(coordinate)}
-    if isinstance(estimate, Estimate):
-        tail = estimate.cvar(RISK_LEVEL, coordinate), estimate.quantile(RISK_LEVEL, coordinate)
-        found |= dict(zip(COMPARED[2:], tail, strict=True))
-    return found
+    """Of what is compared, all that an estimator has; a sample has more of what tables show."""
+    if not isinstance(estimate, Estimate):
+        return {"mean": estimate.mean(coordinate), "std": estimate.std(coordinate)}
+    found = {one: _figure(estimate, measure(one), coordinate) for one in figures_held()}
+    return {asked: figure for asked, figure in found.items() if figure is not None}
+
+
+def _figure(estimate: Estimate, asked: Measure, coordinate: int) -> Figure | None:
+    """A measure by an estimator that is a mean over episodes, None where it has no formula."""
+    values = estimate.atoms.values[:, coordinate]
+    level = asked.parameters[0] if asked.parameters else 0.5
+    match asked.family.name:
+        case "mean":
+            return estimate.mean(coordinate)
+        case "std":
+            return estimate.std(coordinate)
+        case "median" | "quantile":
+            return estimate.quantile(level, coordinate)
+        case "cvar":
+            return estimate.cvar(level, coordinate)
+        case "loss":
+            return estimate.atoms.figure((values < 0).astype(float))
+        case _:
+            return None
 
 
 def _fitted_q(mean: MeanEstimate) -> list[Opinion]:
@@ -165,44 +225,56 @@ def _asked(
 def _importance(plan: Plan, evaluation: Evaluation | None, names: Sequence[str]) -> list[Opinion]:
     """By weighted episodes, where propensities are known or estimated."""
     whole, by_decision = "weighted importance sampling", "per-decision importance sampling"
-    robust = "doubly robust"
     try:
         episodes = WeightedEpisodes.of(plan, _propensities(plan))
         _require_same_starts(plan)
         if evaluation is None:
             _require_ends(episodes)
     except REFUSALS as refusal:
-        labels = (whole, by_decision) if evaluation is None else (whole, by_decision, robust)
+        labels = (whole, by_decision) if evaluation is None else (whole, by_decision, ROBUST)
         return [Opinion(label, n, {}, 0.0, str(refusal)) for label in labels for n in names]
     size = episodes.weights.effective_sizes[-1]
     # Where nothing is left of the weights, a critic need not say what follows.
     critic = evaluation if size >= LEAST_EFFECTIVE else None
-    opinions = _asked(
-        whole, names, lambda: weighted_importance_sampling(episodes, critic=critic)
-    ) + _asked(
+    opinions = _asked(whole, names, lambda: weighted_importance_sampling(episodes, critic=critic))
+    known = plan.data.propensities is not None or plan.target.coverage is None
+    if known and not episodes.cut.any():
+        opinions = [replace(one, model_free=True) for one in opinions]
+    opinions += _asked(
         by_decision,
         names,
         lambda: weighted_per_decision_importance_sampling(episodes, critic=critic),
     )
     if evaluation is not None:
-        opinions += _asked(robust, names, lambda: _corrected(episodes, evaluation), sampled=False)
+        opinions += _asked(ROBUST, names, _corrected(episodes, evaluation), sampled=False)
     return opinions
 
 
-def _corrected(episodes: WeightedEpisodes, evaluation: Evaluation) -> Estimate:
-    """Doubly robust on some of the episodes, as far as weights can be followed."""
-    chosen = short = shortened(episodes, LEAST_EFFECTIVE)
-    number = episodes.number
-    # Fewer episodes can be followed less far: halved until the critic can be asked about all rows.
-    while short is not None and len(short.rows) > CRITIC_ROWS:
-        number //= 2
-        short = shortened(_some(episodes, number), LEAST_EFFECTIVE)
-        chosen = short or chosen
-    if chosen is None:
-        raise DataError(
-            f"weights leave {episodes.weights.effective_sizes[0]:.3g} episodes after one step"
-        )
-    return doubly_robust(chosen, evaluation, draws=CRITIC_DRAWS)
+def _corrected(episodes: WeightedEpisodes, evaluation: Evaluation) -> Callable[[], Estimate]:
+    """Doubly robust on some of the episodes, as far as weights can be followed.
+
+    Where there are replicates, an episode is judged by those that were not fitted to it.
+    """
+
+    def make() -> Estimate:
+        chosen = short = shortened(episodes, LEAST_EFFECTIVE)
+        number = episodes.number
+        # Fewer episodes can be followed less far: halved until the critic can be asked about all
+        # rows.
+        while short is not None and len(short.rows) > CRITIC_ROWS:
+            number //= 2
+            short = shortened(_some(episodes, number), LEAST_EFFECTIVE)
+            chosen = short or chosen
+        if chosen is None:
+            raise DataError(
+                f"weights leave {episodes.weights.effective_sizes[0]:.3g} episodes after one step"
+            )
+        critics = Critics.out_of_bag(episodes.plan, evaluation)
+        found = doubly_robust(chosen, critics or evaluation, draws=CRITIC_DRAWS)
+        fitted = IN_SAMPLE if critics is None else OUT_OF_BAG
+        return replace(found, remarks=(*found.remarks, fitted))
+
+    return make
 
 
 def _some(episodes: WeightedEpisodes, most: int) -> WeightedEpisodes:
@@ -294,20 +366,31 @@ def _alike(logged: FloatArray, given: FloatArray) -> bool:
     return bool(score.max() < norm.isf(OTHER_STARTS / (2 * parts[0].shape[1])))
 
 
-def _with_mean_like(opinion: Opinion, mean: MeanEstimate, names: Sequence[str]) -> Opinion:
-    """Stitching has a bias that its errors do not know: its mean must be that of fitted Q."""
+def _with_mean_like(opinion: Opinion, opinions: Sequence[Opinion], mean: Figure) -> Opinion:
+    """Stitching has a bias that its errors do not know: its mean must be that of fitted Q.
+
+    Or that of the opinion which refutes fitted Q.
+    """
     if opinion.estimator != "stitching" or not opinion.sees:
         return opinion
-    theirs, mine = opinion.figures["mean"], mean.mean(names.index(opinion.coordinate))
-    apart = abs(theirs.value - mine.value)
-    joint = np.hypot(theirs.standard_error or 0.0, mine.standard_error or 0.0)
+    whose = next(
+        one
+        for one in opinions
+        if one.estimator == FITTED_Q and one.coordinate == opinion.coordinate
+    )
+    better = refuting(whose, opinions)
+    if better is not None:
+        whose, mean = better, better.figures["mean"]
+    theirs = opinion.figures["mean"]
+    apart = abs(theirs.value - mean.value)
+    joint = np.hypot(theirs.standard_error or 0.0, mean.standard_error or 0.0)
     if apart <= max(APART * joint, NEARLY * opinion.figures["std"].value):
         # Its mean was a condition, and is no further evidence.
         others = {asked: figure for asked, figure in opinion.figures.items() if asked != "mean"}
-        remark = f"its mean, {theirs.value:.4g}, is like that of fitted Q evaluation"
+        remark = f"its mean, {theirs.value:.4g}, is like that of {whose.estimator}"
         return replace(opinion, figures=others, remarks=(*opinion.remarks, remark))
     why = (
-        f"its mean, {theirs.value:.4g}, is not that of fitted Q evaluation, {mine.value:.4g}: rows"
+        f"its mean, {theirs.value:.4g}, is not that of {whose.estimator}, {mean.value:.4g}: rows"
         " are too far apart"
     )
     return replace(opinion, cannot_see=why)

@@ -2,12 +2,14 @@
 
 import argparse
 import dataclasses
+import shlex
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fle.cli.commands import CHECK, COLUMNS
+from fle.cli.entry import as_toml
 from fle.cli.front import UsageError
 from fle.cli.inputs import inspect_data, named_policy, prepare_data
 from fle.cli.messages import (
@@ -18,9 +20,8 @@ from fle.cli.messages import (
     Outcome,
     in_options,
     say,
+    short,
 )
-from fle.cli.parser import as_toml
-from fle.cli.text_tables import short
 from fle.data import Dataset
 from fle.data.episodes import first_rows_in_blocks
 from fle.data.passes import centre_and_scale, row_blocks
@@ -103,7 +104,7 @@ def write_mapping(path: Path, options: argparse.Namespace, found: Inspection) ->
             setattr(resolved, role, names[0] if single[role] else list(names))
     unused = [column.name for column in found.columns if not column.role]
     lines = [
-        *as_toml(EVALUATE_KEYS, resolved, path.name).splitlines(),
+        *as_toml(EVALUATE_KEYS, resolved, one_line(shlex.quote(str(path)))).splitlines(),
         *(
             f'# {role} = "..."  # not found'
             for role, words in WORDS.items()
@@ -206,7 +207,7 @@ def _episode_words(data: Dataset) -> str:
     if lengths is None:
         return "unknown: the rows are separate transitions"
     if lengths.min() == lengths.max():
-        return f"{len(lengths):,} of {lengths.min():,} steps"
+        return f"{len(lengths):,} of {lengths.min():,} step{'s' if lengths.min() > 1 else ''}"
     middle = f"median {np.median(lengths):,.0f}"
     return f"{len(lengths):,} of {lengths.min():,} to {lengths.max():,} steps, {middle}"
 

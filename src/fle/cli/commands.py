@@ -1,6 +1,6 @@
 """The commands and their options."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fle import models
 from fle.cli.front import SUMMARIES
@@ -20,7 +20,7 @@ from fle.cli.options import (
     whole,
 )
 from fle.data.readers.coding import MISSING
-from fle.data.readers.ordering import UNITS
+from fle.data.readers.columns import UNITS
 from fle.returns.measures import known_forms
 
 MODELS = ("auto", *models.names())
@@ -190,7 +190,9 @@ CALIBRATION = (
     ),
 )
 QUICK = Option(
-    "quick", "a first look within half a minute: fewer steps, no second opinions", "switch"
+    "quick",
+    "a first look within half a minute: fewer steps, no second opinions, no intervals",
+    "switch",
 )
 REPLICATES = Option(
     "replicates",
@@ -200,13 +202,21 @@ REPLICATES = Option(
     "N",
     default=10,
 )
-INTERVAL = (
-    Option(
-        "interval",
-        "level of intervals, such as 0.9, from fits to resampled episodes; or none",
-        "value",
-        interval_level,
-        "LEVEL",
+LEVEL = Option(
+    "interval",
+    "level of intervals, from fits to resampled episodes that take two to three times as long as"
+    " the estimate, which is shown before; or none (default: 0.9, and none with --quick)",
+    "value",
+    interval_level,
+    "LEVEL",
+)
+INTERVAL = (LEVEL, REPLICATES)
+# For every policy they would take as long again as for one.
+INTERVAL_OF_MANY = (
+    replace(
+        LEVEL,
+        help="level of intervals, also of differences, such as 0.9; each policy takes three to four"
+        " times as long",
         default=NONE,
     ),
     REPLICATES,
@@ -291,7 +301,7 @@ EVALUATE = Command(
   fle evaluate logs.parquet --policy columns --gamma 0.95 --json > result.json
   fle evaluate --config run/run.toml --seed 1 --out other/
   fle evaluate grown.parquet --from run/ --out next/
-  fle evaluate logs.parquet --policy p.onnx --gamma 0.9 --interval 0.9 --out run/ --jobs 8""",
+  fle evaluate logs.parquet --policy p.onnx --gamma 0.9 --out run/ --jobs 8""",
     (
         ("data", (DATA, *COLUMNS)),
         ("policy", (POLICY, *POLICY_SETTINGS)),
@@ -345,7 +355,7 @@ COMPARE = Command(
             ),
         ),
         ("problem", PROBLEM),
-        ("fit", (QUICK, *FIT, *INTERVAL, *OPINIONS)),
+        ("fit", (QUICK, *FIT, *INTERVAL_OF_MANY, *OPINIONS)),
         (
             "output",
             (
@@ -479,6 +489,7 @@ BENCH = Command(
                 Option("models", "other models of ours too", "switch"),
                 Option("no_peers", "ours alone, and nothing to install", "switch"),
                 Option("jobs", "questions at a time", "value", whole(1), "N", default=2),
+                MEMORY,
             ),
         ),
     ),

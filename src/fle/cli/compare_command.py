@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fle.cli.check_command import describe
 from fle.cli.commands import COMPARE
+from fle.cli.entry import CONFIG
 from fle.cli.evaluate_command import results
 from fle.cli.inputs import (
     LONGEST_NAME,
@@ -17,8 +18,19 @@ from fle.cli.inputs import (
     planner,
     read_data_to_fit,
 )
-from fle.cli.messages import DONE, NO_ESTIMATE, Messages, Outcome, in_options, json_text
-from fle.cli.parser import CONFIG
+from fle.cli.messages import (
+    DONE,
+    NO_ESTIMATE,
+    Messages,
+    Outcome,
+    cell,
+    data_words,
+    in_options,
+    interval_cell,
+    json_text,
+    number_text,
+    style_of,
+)
 from fle.cli.run_files import (
     COMPARISON,
     COMPARISON_PAGE,
@@ -29,7 +41,6 @@ from fle.cli.run_files import (
     spoken_command,
     write_run_files,
 )
-from fle.cli.text_tables import cell, data_words, number_text, style_of
 from fle.data import Dataset
 from fle.files import make_directory, write_atomically
 from fle.recipe import FIRST_LOOK
@@ -191,7 +202,7 @@ def _lines(
     heading = [
         ("data", data_words(options.data, data)),
         ("problem", comparison.problem.in_words()),
-        ("ranked by", f"{options.by.label}, {order} first"),
+        ("ranked by", f"{options.by.label}, {order} first{one_line(comparison.summed())}"),
     ]
     lines = labelled([*heading, ("quick", in_options(FIRST_LOOK))] if comparison.quick else heading)
     if names:
@@ -218,11 +229,15 @@ def _ranking_lines(
 ) -> list[str]:
     shown = list(dict.fromkeys([*usual_measures(), options.by]))
     style = style_of(comparison.returns[names[0]])
-    rows = [["", "policy", "verdict", *(m.heading for m in shown)]]
+    level, by = comparison.level, options.by
+    beside = [] if level is None else [f"{percentage(level)} interval of {by.heading}"]
+    rows = [["", "policy", "verdict", *(m.heading for m in shown), *beside]]
     for place, name in enumerate(names, 1):
         law = comparison.returns[name]
-        level = comparison.evaluations[name].verdict.level
-        rows.append([str(place), name, level, *(cell(m, law.measure(m), style) for m in shown)])
+        verdict = comparison.evaluations[name].verdict.level
+        ends = [interval_cell(by, law, style)] if beside else []
+        cells = [cell(m, law.measure(m), style) for m in shown]
+        rows.append([str(place), name, verdict, *cells, *ends])
     return aligned(rows, left=3)
 
 

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 # Bytes for a policy from a file, unless said otherwise.
 POLICY_MEMORY: int | None = 4 * 2**30
+# Of intervals, where none was asked for and a command has them; None gives none.
+USUAL_LEVEL: float | None = 0.9
 COLUMNS = "columns"
 # What `fle.data.read` calls probabilities that have no other name.
 UNNAMED = "probability"
@@ -159,11 +161,14 @@ def asked_executor(options: argparse.Namespace) -> Executor | None:
 
 
 def asked_interval(options: argparse.Namespace) -> "Interval | None":
-    """The intervals that are wanted; None for none."""
+    """The intervals that are wanted; None for none, as of a first look."""
     # Imported here, as SciPy would slow down the help.
     from fle.returns.intervals import Interval
 
-    return None if options.interval == NONE else Interval(options.interval, options.replicates)
+    level = options.interval
+    if level is None and not getattr(options, "quick", False):
+        level = USUAL_LEVEL
+    return None if level in (None, NONE) else Interval(level, options.replicates)
 
 
 def named_model(options: argparse.Namespace) -> "str | models.ModelSpec":

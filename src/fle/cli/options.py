@@ -10,7 +10,7 @@ from typing import Any, Literal
 from fle.cli.front import UsageError
 from fle.errors import SettingsError, nearest
 from fle.returns import Measure, measure
-from fle.returns.requirements import Requirement
+from fle.returns.measures import Requirement
 
 # Said of what is not wanted.
 NONE = "none"

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fle.cli.commands import Command
+from fle.cli.entry import CONFIG, as_toml, as_words
 from fle.cli.messages import Messages
-from fle.cli.parser import CONFIG, as_toml, as_words
 from fle.data import Dataset, write_cache
 from fle.errors import install
 from fle.files import (

@@ -7,13 +7,12 @@ import sys
 from pathlib import Path
 
 from fle.cli.commands import CALIBRATION, EVALUATE, FIT, INTERVAL, OPINIONS, QUICK
+from fle.cli.entry import build_parser, resolve, subparsers_of
 from fle.cli.evaluate_command import Truth, carry_out, true_returns
 from fle.cli.front import UsageError
 from fle.cli.inputs import planned, read_data_to_fit
-from fle.cli.messages import DONE, NOT_MET, UNDECIDED, WRONG_INPUT, Messages, Outcome
-from fle.cli.parser import build_parser, resolve, subparsers_of
+from fle.cli.messages import DONE, NOT_MET, UNDECIDED, WRONG_INPUT, Messages, Outcome, data_words
 from fle.cli.run_files import REPORT, Context, draw_report, read_context
-from fle.cli.text_tables import data_words
 from fle.errors import TrainingError, nearest
 from fle.files import require_ours, write_atomically
 from fle.screen import aligned, labelled, one_line
@@ -22,6 +21,7 @@ DEMO_FIT = (QUICK, *FIT, *INTERVAL, *OPINIONS, *CALIBRATION)
 Parsers = dict[str, argparse.ArgumentParser]
 # The tasks and the peers' scripts are part of the project, and not of what is installed.
 BENCH_SCRIPT = Path("benchmarks") / "peers" / "bench.py"
+LIMITS = ("rows", "seeds", "memory")
 # How our files begin that may be written anywhere.
 JUNIT, PAGE = b"<?xml", b"<!doctype html>"
 CODES = {"met": DONE, "not met": NOT_MET, "undecided": UNDECIDED}
@@ -76,8 +76,8 @@ def demo(options: argparse.Namespace, messages: Messages) -> Outcome:
     }
     said = {name: value for name, value in given.items() if value is not None}
     told = resolve(EVALUATE, argparse.Namespace(**said))
-    outcome = carry_out(told, messages, Truth(example.name, example.truth))
-    return dataclasses.replace(outcome, lines=(example.description, "", *outcome.lines))
+    messages.answer((example.description, ""))
+    return carry_out(told, messages, Truth(example.name, example.truth))
 
 
 def job(options: argparse.Namespace, messages: Messages) -> Outcome:
@@ -86,7 +86,7 @@ def job(options: argparse.Namespace, messages: Messages) -> Outcome:
     wrong = [text for text in numbers if not text.isdecimal()]
     if wrong or not numbers:
         raise UsageError(f"expected FILE and whole numbers, got {' '.join(options.job)}")
-    from fle.executors.jobs_file import reason, work
+    from fle.executors import reason, work
 
     directories, failed = [], []
     for number in map(int, numbers):
@@ -111,7 +111,7 @@ def bench(options: argparse.Namespace, messages: Messages) -> Outcome:
             " part of the package, so install from a checkout: pip install --editable ."
         )
     told = [f"--jobs={options.jobs}"]
-    told += [f"--{name}={value}" for name in ("rows", "seeds") if (value := getattr(options, name))]
+    told += [f"--{name}={value}" for name in LIMITS if (value := getattr(options, name))]
     told += ["--task", *options.task] if options.task else []
     for name in ("full", "models", "no_peers"):
         told += [f"--{name.replace('_', '-')}"] if getattr(options, name) else []
@@ -239,7 +239,7 @@ def gate(options: argparse.Namespace, messages: Messages) -> Outcome:
         require_ours(Path(options.junit), JUNIT)
     data = read_data_to_fit(options, [options.policy])
     from fle.fitting.comparison import checked_weights
-    from fle.returns.requirements import BEHAVIOUR
+    from fle.returns.measures import BEHAVIOUR
     from fle.trust.gate import Gate, bounds
 
     if options.weights is not None:

@@ -20,7 +20,7 @@ from fle.fitting.planning import Asked, Planner
 from fle.fitting.plans import Plan
 from fle.fitting.problem import Problem, RowUse, require_dataset, sum_of_discounts
 from fle.fitting.progress import Progress, Titled, default_progress
-from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness, draws, in_data_units
+from fle.fitting.targets import SAMPLE_BLOCK, Purpose, Randomness, draws, in_data_units
 from fle.models.specs import ModelSpec
 from fle.policies import Policy
 from fle.recipe import Recipe
@@ -202,6 +202,14 @@ class Comparison(Tabular):
     def caution(self) -> str:
         """What the differences do not show, in words."""
         return CAUTION if self.level is None else WITH_INTERVALS
+
+    def summed(self) -> str:
+        """Which sum of rewards is meant, where there are several."""
+        if self.weights is None or not self.evaluations:
+            return ""
+        names = next(iter(self.evaluations.values())).return_names
+        terms = zip(self.weights, names, strict=True)
+        return ", of the weighted sum " + " + ".join(f"{w:g} {name}" for w, name in terms)
 
     def pairing(self) -> str:
         """How the pairs were made, in words."""

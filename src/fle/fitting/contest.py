@@ -20,7 +20,7 @@ from fle.returns.dominance import ERROR, Looks, Outcome
 from fle.returns.measures import Measure
 
 if TYPE_CHECKING:
-    from fle.baselines.candidate_means import MeanLook
+    from fle.baselines.fitted_q import MeanLook
 
 # Answers of policies that are kept between the look and the fit; others are asked again.
 KEPT_BYTES = 2**29
@@ -165,7 +165,7 @@ class _Survey:
 
     def ask(self, *, anyway: bool, progress: Progress) -> None:
         """How many stages each needs, whether it is refused, and its mean if it is to be judged."""
-        from fle.baselines.candidate_means import CandidateMeans
+        from fle.baselines.fitted_q import CandidateMeans
 
         survey, means, room = self._planner.survey(), None, KEPT_BYTES
         progress = progress if self._judged else Silent()

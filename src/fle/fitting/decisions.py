@@ -11,7 +11,6 @@ from fle.fitting.behaviour import LoggingPolicy
 from fle.fitting.encoding import Encoder
 from fle.fitting.evaluation import LoggedData, Provenance
 from fle.fitting.following import Coupling, Trail, discrete_coupling, linked_rows, normal_coupling
-from fle.fitting.growth import continued_encoder
 from fle.fitting.model_choice import chosen_model, suggested
 from fle.fitting.occupancy import Occupancy, occupancy
 from fle.fitting.plans import Plan
@@ -19,7 +18,8 @@ from fle.fitting.problem import Problem, Question, chosen_stages, stages_of
 from fle.fitting.progress import planned_memory
 from fle.fitting.remarks import data_remarks
 from fle.fitting.replicates import Resampling
-from fle.fitting.sampling import SAMPLE_BLOCK, Purpose, Randomness
+from fle.fitting.runs import continued_encoder
+from fle.fitting.targets import SAMPLE_BLOCK, Purpose, Randomness
 from fle.models.objectives import GradientObjective
 from fle.models.specs import ModelSpec, as_plain
 from fle.policies import ActionTable, TabulatedPolicy

@@ -20,18 +20,17 @@ from fle.data.readers.coding import label_codes
 from fle.data.readers.reading import unnamed
 from fle.errors import CoverageError, DataError, FLEError, SettingsError
 from fle.files import plain_json
-from fle.fitting.diagnostics import BellmanErrors, Visits
 from fle.fitting.encoding import Encoder, Fitted
-from fle.fitting.measurement import StageRecord
+from fle.fitting.measurement import BellmanErrors, StageRecord, Visits
 from fle.fitting.problem import Problem, sum_of_discounts
 from fle.fitting.replicates import Refits
-from fle.fitting.sampling import MixtureOverInputs
+from fle.fitting.targets import MixtureOverInputs
 from fle.manifests import Key, require_form
 from fle.models.specs import ModelSpec
 from fle.policies.answers import Coverage
 from fle.recipe import FIRST_LOOK, Resolved
 from fle.returns import ReturnDistribution
-from fle.returns.calibration import Calibration
+from fle.returns.distances import Calibration
 from fle.returns.intervals import Estimate, Intervals, Replicates
 from fle.returns.measures import Measure
 from fle.returns.opinions import SecondOpinions

@@ -22,8 +22,7 @@ from fle.fitting.encoding import Encoder, Rows
 from fle.fitting.following import Coupling, Trail, discrete_coupling, normal_coupling
 from fle.fitting.occupancy import Occupancy
 from fle.policies import ActionTable, Policy
-from fle.policies.answers import by_action
-from fle.policies.kept_answers import Answers
+from fle.policies.answers import Answers, by_action
 from fle.policies.row_policies import LoggedPolicy, RowPolicy, Settled, settle
 
 # A log is large from so many numbers on; a window and a feed have so many [0035].

@@ -28,8 +28,14 @@ from fle.fitting.optimiser import (
 from fle.fitting.problem import Stage
 from fle.fitting.progress import Progress
 from fle.fitting.remarks import explained_by, lost_tail, overfitting
-from fle.fitting.sampling import Purpose, Randomness, draw_block, mean_block
-from fle.fitting.targets import LINE_BLOCK, draw_targets
+from fle.fitting.targets import (
+    LINE_BLOCK,
+    Purpose,
+    Randomness,
+    draw_block,
+    draw_targets,
+    mean_block,
+)
 from fle.models.law import Law, Sizes, placed
 from fle.models.objectives import GradientObjective, Objective, Transition
 from fle.models.specs import ModelSpec

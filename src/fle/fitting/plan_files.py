@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import math
+import types
 import typing
 from functools import cache, lru_cache
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fle.errors import FLEError, SettingsError
-from fle.executors.jobs_file import HASH
+from fle.executors import HASH
 from fle.files import (
     MOST_JSON,
     make_directory,
@@ -31,6 +32,12 @@ ARRAYS, PLANS = "arrays", "plans"
 # at once.
 BLOCK_BYTES, MOST_AT_HAND, SMALL = 2**24, 256, 2**16
 Plain = Any
+# By annotation, what a number may be.
+NUMBERS = {
+    bool: (bool, np.bool_),
+    int: (int, np.integer),
+    float: (int, float, np.number),
+}
 
 
 class PlanWriter:
@@ -117,9 +124,11 @@ def read_plan(folder: Path, name: str) -> Plan:
     try:
         fields = _value(parsed_json(content.decode()), folder)
         warm = fields.pop("warm")
-        plan = Plan(**fields)
+        plan = Plan(**_checked(Plan, fields))
         if plan.large is not None:
             raise ValueError("it names a log of its own")
+        if not isinstance(warm, dict):
+            raise ValueError("warm is no dictionary of arrays")
         if not warm:
             return plan
         blank = blank_fit(plan.model, plan.recipe, plan.encoder.sizes, plan.provenance.seed)
@@ -187,12 +196,48 @@ def _object(name: str, values: dict[str, Any]) -> Any:
     kind = _kinds().get(name)
     if kind is None or set(_fields_of(kind) or ()) != set(values):
         raise ValueError(f"{name} is no part of a plan, or has other fields")
+    _checked(kind, values)
     if issubclass(kind, tuple):
         return kind(**values)
     made = object.__new__(kind)
     for field, value in values.items():
         object.__setattr__(made, field, value)
     return made
+
+
+def _checked(kind: type, values: dict[str, Any]) -> dict[str, Any]:
+    """Each of the type that its field has: what is made from a file is asked as any other."""
+    for name, value in values.items():
+        if not _fits(value, _hints(kind)[name]):
+            raise ValueError(f"{name} of {kind.__name__} cannot be a {type(value).__name__}")
+    return values
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value may stand where an annotation is; what it does not tell is let through."""
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        return any(_fits(value, part) for part in parts)
+    if origin is Literal:
+        return isinstance(value, str) and value in parts
+    if origin is tuple and isinstance(value, tuple):
+        each = (parts[0],) * len(value) if parts[-1:] == (...,) else parts
+        return len(each) == len(value) and all(map(_fits, value, each))
+    if origin is dict and isinstance(value, dict):
+        return all(isinstance(key, str) and _fits(item, parts[1]) for key, item in value.items())
+    kind = origin or hint
+    if kind in NUMBERS:
+        return isinstance(value, NUMBERS[kind]) and (kind is bool or not isinstance(value, bool))
+    if getattr(kind, "_is_protocol", False):
+        # Whatever it is, it is not written.
+        return False
+    told = kind in _kinds().values() or kind in (str, tuple, dict, np.ndarray, types.NoneType)
+    return isinstance(value, kind) if told else True
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
 
 
 @cache
@@ -209,7 +254,7 @@ def _kinds() -> dict[str, type]:
         if not isinstance(hint, type) or _fields_of(hint) is None or _name_of(hint) in found:
             continue
         found[_name_of(hint)] = hint
-        waiting += typing.get_type_hints(hint).values()
+        waiting += _hints(hint).values()
     return found
 
 

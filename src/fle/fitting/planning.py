@@ -16,13 +16,13 @@ from fle.fitting.behaviour import LoggingPolicy, logging_policy
 from fle.fitting.checkpoints import Resume
 from fle.fitting.decisions import MOST_COUPLED, Shape, decided, plan_of
 from fle.fitting.evaluation import Evaluation, LoggedData, Provenance, current_versions
-from fle.fitting.growth import Earlier, going_on_from, inherited
 from fle.fitting.large_logs import LargeLog
 from fle.fitting.optimiser import keep_compiled
 from fle.fitting.plans import Plan
 from fle.fitting.problem import Question, RowUse, checked_gamma, require_dataset
 from fle.fitting.progress import Progress
 from fle.fitting.remarks import ends_at
+from fle.fitting.runs import Earlier, going_on_from, inherited
 from fle.models.specs import ModelSpec, as_plain
 from fle.policies import Policy, TabulatedPolicy, settle, tabulated
 from fle.recipe import Recipe

@@ -2,6 +2,7 @@
 
 import os
 import warnings
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -13,26 +14,27 @@ from fle.data.passes import require_memory
 from fle.errors import CoverageError, FLEError, FLEWarning
 from fle.fitting.behaviour import LoggingPolicy
 from fle.fitting.checkpoints import Resume
-from fle.fitting.diagnostics import Visits, bellman_errors
 from fle.fitting.encoding import Encoder, Fitted
 from fle.fitting.evaluation import Evaluation, LoggedData, Provenance
 from fle.fitting.following import Trail
-from fle.fitting.growth import Growth
 from fle.fitting.large_logs import Feeding, LargeLog
 from fle.fitting.loop import Finished, Keeper, Loop, NothingKept
+from fle.fitting.measurement import Visits, bellman_errors
 from fle.fitting.occupancy import Occupancy
 from fle.fitting.problem import Problem, Stage
 from fle.fitting.progress import Cost, Progress, Silent, default_progress, expected_cost
 from fle.fitting.remarks import unsettled
 from fle.fitting.replicates import NoRefitKept, RefitKeeper, Resampling, replicates
-from fle.fitting.runs import begin_run
+from fle.fitting.runs import Growth, begin_run
 from fle.models.objectives import GradientObjective
 from fle.models.specs import ModelSpec, as_plain
 from fle.policies import ActionTable, TabulatedPolicy
-from fle.policies.kept_answers import Answers
+from fle.policies.answers import Answers
 from fle.recipe import Resolved
 from fle.returns.intervals import Interval
 from fle.screen import Tabular, doing, html_lines
+
+First = Callable[[Evaluation], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,10 +120,12 @@ class Plan(Tabular):
         out: str | os.PathLike[str] | None = None,
         resume: Resume = "latest",
         known: Evaluation | None = None,
+        first: First | None = None,
     ) -> Evaluation:
         """Train all stages; see `evaluate` for the arguments.
 
         known: an evaluation of another policy whose fit is this one's too (see `is_one_fit`).
+        first: told of the evaluation as soon as it is fitted, where its intervals take longer.
         """
         if self.withheld is not None and not anyway:
             raise CoverageError(
@@ -132,7 +136,7 @@ class Plan(Tabular):
         self.cost.require_memory()
         if out is None:
             keeper: Keeper = Finished(known) if known else NothingKept()
-            return fitted(self, keeper, NoRefitKept(), progress, known, anyway)
+            return fitted(self, keeper, NoRefitKept(), progress, known, anyway, first)
         with begin_run(out, self.provenance, self.model, resume) as run:
             if run.finished:
                 found = run.result(self.model)
@@ -145,7 +149,7 @@ class Plan(Tabular):
                 warnings.warn(remark, FLEWarning, stacklevel=2)
             planned = replace(self, warnings=(*self.warnings, *run.remarks))
             keeper = Finished(known) if known else run.checkpoints
-            evaluation = fitted(planned, keeper, run.checkpoints, progress, known, anyway)
+            evaluation = fitted(planned, keeper, run.checkpoints, progress, known, anyway, first)
             run.finish(evaluation)
         return evaluation
 
@@ -268,17 +272,12 @@ def fitted(
     progress: Progress | None,
     known: Evaluation | None,
     anyway: bool,
+    first: First | None,
 ) -> Evaluation:
     """The evaluation of a plan, with all that was asked beside its fits."""
     loop = planned.loop()
     progress = progress or default_progress()
     state = loop.run(keeper, progress)
-    refits = None
-    if planned.interval is not None:
-        resampling = Resampling.of(planned.data)
-        shared = None if known is None else known.refits
-        fits = replicates(loop, state, resampling, planned.interval, refit_keeper, progress, shared)
-        refits = fits.starting_from(resampling, planned.initial_starts)
     reservations = state.warnings
     if planned.problem.horizon is None:
         reservations += unsettled(state.records)
@@ -299,38 +298,54 @@ def fitted(
         logged=planned.logged,
         coverage=planned.target.coverage,
         provenance=planned.provenance,
-        refits=refits,
         visits=None if planned.occupancy is None else Visits.of(planned.data, planned.occupancy),
         bellman=bellman_errors(planned, state.fits, planned.is_trained),
         released=True,
     )
-    if planned.second_opinions:
-        evaluation = with_second_opinions(planned, evaluation)
+
     if planned.calibration:
         evaluation = with_calibration(planned, evaluation)
+    evaluation = with_opinions(planned, evaluation)
+    if planned.interval is not None:
+        if first is not None:
+            first(replace(evaluation, released=anyway))
+        resampling = Resampling.of(planned.data)
+        shared = None if known is None else known.refits
+        fits = replicates(loop, state, resampling, planned.interval, refit_keeper, progress, shared)
+        refits = fits.starting_from(resampling, planned.initial_starts)
+        evaluation = with_opinions(planned, replace(evaluation, refits=refits))
+    said = len(planned.warnings) + len(reservations)
+    for remark in evaluation.warnings[said:]:
+        warnings.warn(remark, FLEWarning, stacklevel=2)
     evaluation = replace(evaluation, released=anyway)
     if planned.growth is None:
         return evaluation
     return replace(evaluation, notes=(*evaluation.notes, *planned.growth.moved(evaluation)))
 
 
+def with_opinions(planned: Plan, evaluation: Evaluation) -> Evaluation:
+    """The same beside second opinions, if they are wanted."""
+    return with_second_opinions(planned, evaluation) if planned.second_opinions else evaluation
+
+
 def with_second_opinions(planned: Plan, evaluation: Evaluation) -> Evaluation:
-    """An evaluation beside what other estimators say, with a warning where they disagree."""
+    """An evaluation beside what other estimators say, and what to say where they disagree.
+
+    One that has opinions already gets those again that its refits change.
+    """
     from fle.baselines.second_opinions import memory_of_opinions, second_opinions_of
 
+    before, notes = evaluation.second_opinions, evaluation.notes
     try:
         require_memory(memory_of_opinions(planned), "Second opinions", len(planned.data))
     except FLEError as refusal:
-        return replace(evaluation, notes=(*evaluation.notes, f"no second opinions: {refusal}"))
+        told = f"no second opinions: {refusal}"
+        return evaluation if told in notes else replace(evaluation, notes=(*notes, told))
     with doing("asking for second opinions"):
         opinions = second_opinions_of(planned, evaluation)
-    for remark in opinions.warnings:
-        warnings.warn(remark, FLEWarning, stacklevel=3)
-    return replace(
-        evaluation,
-        second_opinions=opinions,
-        warnings=(*evaluation.warnings, *opinions.warnings),
-    )
+    gone = () if before is None else before.warnings
+    kept = [remark for remark in evaluation.warnings if remark not in gone]
+    return replace(evaluation, second_opinions=opinions, warnings=(*kept, *opinions.warnings))
 
 
 def with_calibration(planned: Plan, evaluation: Evaluation) -> Evaluation:

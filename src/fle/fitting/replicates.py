@@ -16,7 +16,7 @@ from fle.fitting.encoding import Fitted
 from fle.fitting.loop import Loop, LoopState
 from fle.fitting.problem import Stage
 from fle.fitting.progress import Progress
-from fle.fitting.sampling import Purpose, Randomness
+from fle.fitting.targets import Purpose, Randomness
 from fle.recipe import REFIT_LEFT, REFIT_SHARE, REFIT_STEPS
 from fle.returns.intervals import Interval
 

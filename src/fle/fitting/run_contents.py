@@ -25,10 +25,10 @@ from fle.fitting.checkpoints import (
     unstacked,
     without_prefix,
 )
-from fle.fitting.diagnostics import BellmanErrors, Visits
 from fle.fitting.encoding import Encoder, Fitted
 from fle.fitting.evaluation import FORMAT, Evaluation, LoggedData, Provenance, require_format
 from fle.fitting.loop import blank_fit
+from fle.fitting.measurement import BellmanErrors, Visits
 from fle.fitting.problem import Problem, checked_gamma
 from fle.fitting.replicates import Refits
 from fle.manifests import require_form
@@ -36,8 +36,8 @@ from fle.models.law import Sizes
 from fle.models.specs import ModelSpec, family, names, spec_from_plain
 from fle.policies.answers import Coverage
 from fle.recipe import Recipe, Resolved
-from fle.returns.calibration import Calibration
-from fle.returns.opinions import COMPARED, SecondOpinions
+from fle.returns.distances import Calibration
+from fle.returns.opinions import SecondOpinions, figures_held
 
 RUN = "run.json"
 MODEL = "model.safetensors"
@@ -352,7 +352,7 @@ def _second_opinions(
         return None
     every = [*plain["own"], *plain["opinions"]]
     known = all(
-        one["coordinate"] in names and set(one["figures"]) <= set(COMPARED) for one in every
+        one["coordinate"] in names and set(one["figures"]) <= set(figures_held()) for one in every
     )
     if not known or any("std" not in one["figures"] for one in plain["own"]):
         raise DamagedFileError(f"{source} is damaged: second opinions of another evaluation.")

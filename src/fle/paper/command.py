@@ -7,9 +7,12 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any, TextIO, cast
 
+from fle.cli.options import size
+from fle.data import memory_ceiling
 from fle.files import read_json, remove_leftovers, sole_writer
 
 EXPERIMENTS = ("1d", "2d", "figures", "tabular", "lqr", "cvar", "discounted")
@@ -61,6 +64,12 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="runs at the same time, each on a core of its own (default: one a core)",
     )
     parser.add_argument(
+        "--memory",
+        type=size,
+        metavar="SIZE",
+        help="ceiling, as 4G: a fit that would take more is refused (default: what is left)",
+    )
+    parser.add_argument(
         "--out", default="reproduction", metavar="DIR", help="directory of results (%(default)s)"
     )
     parser.set_defaults(run=run)
@@ -94,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
         for name in ("1d", "2d"):
             keys += keys_of(cast(Any, name), methods, presets, range(1))
     studies = [name for name in STUDIES if name in options.experiments]
-    with sole_writer(store.runs):
+    with sole_writer(store.runs), memory_ceiling(options.memory):
         remove_leftovers(store.runs, r".+\.json")
         remove_leftovers(store.directory, r"index\.html|tables\.md|results\.json")
         jobs = options.jobs or os.cpu_count() or 1
@@ -136,7 +145,8 @@ def _fill(store: Any, keys: Sequence[Any], studies: Sequence[str], jobs: int) ->
     try:
         # Threads, so that the runs of a method share compiled code; a fit leaves Python alone.
         with ThreadPoolExecutor(jobs) as pool:
-            waiting = [pool.submit(make, number) for number in range(len(todo))]
+            # Each in a context as this one is, where the ceiling of memory is known.
+            waiting = [pool.submit(copy_context().run, make, number) for number in range(len(todo))]
             try:
                 for future in as_completed(waiting):
                     future.result()
@@ -159,8 +169,7 @@ def _tell(store: Any, command: str) -> None:
     """Write tables, figures and the page from all files there are, and print the tables."""
     from fle.paper.environment import describe
     from fle.paper.results import Results, lock_figures, study_figure, write_figures, write_results
-    from fle.paper.studies import from_plain
-    from fle.paper.theory import STUDIES, is_kept
+    from fle.paper.theory import STUDIES, from_plain, is_kept
 
     began = time.perf_counter()
     collected = store.collect()

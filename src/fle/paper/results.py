@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fle.files import make_directory, write_atomically, write_json
-from fle.paper.lock_runs import FIGURE_BINS, FIGURE_LIMIT, true_counts, unpacked
-from fle.paper.lock_tables import (
+from fle.paper.lock_runs import (
     DISTANCES,
+    FIGURE_BINS,
+    FIGURE_LIMIT,
     SHORT_STEPS,
     Check,
     Column,
@@ -25,9 +26,11 @@ from fle.paper.lock_tables import (
     full_tables,
     published,
     short_table,
+    true_counts,
+    unpacked,
 )
 from fle.paper.presets import ALL_METHODS, DIFFERENCES, ROWS, task_of
-from fle.paper.studies import Study, as_plain, table
+from fle.paper.theory import Study, as_plain, table
 from fle.report.page import template, verbatim
 from fle.report.style import IMAGE, altair_or_error, rendered, specification
 

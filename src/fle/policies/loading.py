@@ -30,8 +30,7 @@ from fle.policies.function_policies import (
     is_estimator,
     stated,
 )
-from fle.policies.onnx_policy import load_onnx
-from fle.policies.onnx_process import OnnxProcess
+from fle.policies.onnx_policy import OnnxProcess, load_onnx
 from fle.policies.row_policies import Behaviour
 
 TorchKind = Literal["probs", "logits", "action", "mean_std", "mean_log_std"]

@@ -20,7 +20,7 @@ from fle.report.style import (
     specification,
     value_axis,
 )
-from fle.report.wording import capital, written
+from fle.report.wording import capital, written, written_ends
 from fle.returns import Measure, dominance, measure
 from fle.returns.measures import usual_measures
 from fle.returns.risk import percentage
@@ -63,6 +63,7 @@ def render_comparison(comparison: Comparison, by: Measure, title: str) -> str:
         "names": names,
         "refused": [(name, plan.withheld) for name, plan in comparison.refused.items()],
         "verdicts": {name: comparison.evaluations[name].verdict.level for name in names},
+        "wrong": _wrong(comparison, names),
         "pairs": _pairs(comparison, names),
         "pairing": capital(comparison.pairing()),
         "dominance": comparison.dominance_in_words(names),
@@ -107,11 +108,17 @@ def _ranking(comparison: Comparison, names: list[str], by: Measure) -> dict[str,
     rows = []
     for name in names:
         style, returns = _style(comparison, names), comparison.returns[name]
-        rows.append((name, [written(m, returns.measure_if_supported(m), style) for m in shown]))
+        cells = []
+        for one in shown:
+            ends = None
+            if returns.replicates is not None:
+                ends = written_ends(one, returns.interval(one).ends, style)
+            cells.append((written(one, returns.measure_if_supported(one), style), ends))
+        rows.append((name, cells))
     return {
         "order": (
             f"Ranked by {by.label}, {'highest' if by.direction > 0 else 'lowest'} first"
-            f"{_summed(comparison)}."
+            f"{comparison.summed()}."
         ),
         "headings": [(one.heading, sorting if one == by else None) for one in shown],
         "ranking": rows,
@@ -216,20 +223,20 @@ def _warnings(comparison: Comparison) -> list[str]:
     return lines
 
 
+def _wrong(comparison: Comparison, names: list[str]) -> list[tuple[str, list[str]]]:
+    """By policy, what speaks against its estimate."""
+    nothing = ["Nothing that was measured speaks against it."]
+    return [
+        (name, [one.words for one in comparison.evaluations[name].verdict.reasons] or nothing)
+        for name in names
+    ]
+
+
 def _subtitle(comparison: Comparison) -> str:
     number = len(comparison.evaluations) + len(comparison.unfitted) + len(comparison.refused)
     count = f"{number:,} policies" if number > 1 else "One policy"
     look = "A first look at " if comparison.quick else ""
     return f"{look}{count} on the same logged data: {comparison.problem.in_words()}"
-
-
-def _summed(comparison: Comparison) -> str:
-    """Which sum of rewards is meant, where there are several."""
-    if comparison.weights is None:
-        return ""
-    names = next(iter(comparison.evaluations.values())).return_names
-    terms = zip(comparison.weights, names, strict=True)
-    return ", of the weighted sum " + " + ".join(f"{w:g} {name}" for w, name in terms)
 
 
 def _estimated(comparison: Comparison, names: list[str]) -> list[tuple[str, str]]:
@@ -246,7 +253,8 @@ def _settings(comparison: Comparison) -> str:
     if not comparison.evaluations:
         return ""
     first = next(iter(comparison.evaluations.values()))
+    plural = "s" if len(first.records) > 1 else ""
     return (
-        f"All with {first.model!r}, {len(first.records):,} stages and seed "
+        f"All with {first.model!r}, {len(first.records):,} stage{plural} and seed "
         f"{first.provenance.seed}, and how well the data covers each"
     )

@@ -17,7 +17,7 @@ from fle.report.style import NumberStyle
 from fle.returns import ReturnDistribution, TruthDistance, distances_to_truth
 from fle.returns.intervals import Interval as IntervalSettings
 from fle.returns.measures import RISK_LEVEL
-from fle.returns.opinions import SecondOpinions
+from fle.returns.opinions import Check, SecondOpinions
 from fle.trust.verdict import Verdict, looked_at
 
 FloatArray = NDArray[np.float64]
@@ -27,6 +27,8 @@ Interval = tuple[float, float]
 HEADLINE = ("mean", f"cvar:{RISK_LEVEL:g}", "loss")
 # Draws that the page carries for weighted sums of vector returns.
 PAGE_DRAWS = 4_000
+# And of the estimate and each of its replicates, for the intervals of such sums.
+INTERVAL_DRAWS = 1_000
 PAGE_EPISODES = 2_000
 MOST_PAIRS = 6
 JOINT_BINS = 40
@@ -47,7 +49,10 @@ class Extras:
 
 @dataclass(frozen=True)
 class Coordinate:
-    """One return under the target policy, beside the logged one and the true one."""
+    """One return under the target policy, beside the logged one and the true one.
+
+    checks: by measure, what doubly robust estimation says.
+    """
 
     name: str
     style: NumberStyle
@@ -56,6 +61,7 @@ class Coordinate:
     behaviour: Panel | None
     truth: Panel | None
     intervals: Mapping[str, Interval]
+    checks: Mapping[str, Check] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,7 @@ class Contents:
     """Everything on the page.
 
     draws, episodes: rows of the estimate and of the logged returns, for vector returns only.
+    replicates: rows of the estimate and then of every replicate, where there are any.
     comparisons: empty without truth. command: a shell command or Python lines.
     usable: whether there is a headline. looked_at: what could be wrong, and what was found.
     """
@@ -93,6 +100,7 @@ class Contents:
     joints: tuple[Joint, ...]
     draws: FloatArray | None
     episodes: FloatArray | None
+    replicates: tuple[FloatArray, ...]
     has_density: bool
     discounted: bool
     stages: tuple[StageRecord, ...]
@@ -124,9 +132,8 @@ def gather(
     earned = None
     if logged.comparable is not None:
         earned = ReturnDistribution.from_samples(logged.comparable, estimate.names)
-    _check_intervals(extras.intervals, estimate.names)
-    intervals = _headline_intervals(estimate) | dict(extras.intervals)
-    coordinates = coordinates_of(estimate, earned, true_returns, intervals)
+    intervals = _headline_intervals(estimate) | _checked(extras.intervals, estimate.names)
+    coordinates = coordinates_of(estimate, earned, true_returns, intervals, _checks(evaluation))
     covered = evaluation.coverage
     warnings = [
         *(() if covered is None else covered.warnings),
@@ -152,6 +159,7 @@ def gather(
         joints=joints_of(coordinates, estimate, earned) if several else (),
         draws=_page_rows(coordinates, estimate, PAGE_DRAWS) if several else None,
         episodes=None if episodes is None else _page_rows(coordinates, episodes, PAGE_EPISODES),
+        replicates=_replicate_rows(coordinates, estimate) if several else (),
         has_density=estimate.log_density is not None,
         discounted=evaluation.horizon is None,
         stages=evaluation.records,
@@ -165,6 +173,15 @@ def gather(
         second_opinions=evaluation.second_opinions,
         quick=evaluation.quick,
     )
+
+
+def _checks(evaluation: Evaluation) -> dict[str, dict[str, Check]]:
+    """By return and measure, at the level of the intervals."""
+    opinions, refits = evaluation.second_opinions, evaluation.refits
+    if opinions is None:
+        return {}
+    level = () if refits is None else (refits.level,)
+    return {name: opinions.checks(name, *level) for name in evaluation.return_names}
 
 
 def _sentence(words: str | None) -> str | None:
@@ -184,13 +201,16 @@ def checked_truth(
     return truth
 
 
-def _check_intervals(intervals: Mapping[tuple[str, str], Interval], names: tuple[str, ...]) -> None:
+def _checked(
+    intervals: Mapping[tuple[str, str], Interval], names: tuple[str, ...]
+) -> dict[tuple[str, str], Interval]:
     for name, measure in intervals:
         if name not in names or measure not in HEADLINE:
             raise SettingsError(
                 f"intervals: expected a return of {', '.join(names)} and a measure of "
                 f"{', '.join(HEADLINE)}, got {(name, measure)}"
             )
+    return dict(intervals)
 
 
 def _headline_intervals(estimate: ReturnDistribution) -> dict[tuple[str, str], Interval]:
@@ -209,6 +229,7 @@ def coordinates_of(
     earned: ReturnDistribution | None,
     truth: ReturnDistribution | None,
     intervals: Mapping[tuple[str, str], Interval] | None = None,
+    checks: Mapping[str, Mapping[str, Check]] | None = None,
 ) -> tuple[Coordinate, ...]:
     """One for each coordinate of the return."""
     coordinates = []
@@ -221,8 +242,10 @@ def coordinates_of(
         style = NumberStyle.of(float(own.mean()), float(own.std()))
         # "reward" is what a reward without a name is called; what is shown is its return.
         shown = "return" if estimate.names == ("reward",) else name
+        checked = (checks or {}).get(name, {})
+        panel = Panel.of(own, axis)
         coordinates.append(
-            Coordinate(shown, style, axis, Panel.of(own, axis), behaviour, true_panel, ends)
+            Coordinate(shown, style, axis, panel, behaviour, true_panel, ends, checked)
         )
     return tuple(coordinates)
 
@@ -253,6 +276,16 @@ def _page_rows(
     chosen = returns.some_draws(most)
     columns = [c.style.rounded(chosen[:, i]) for i, c in enumerate(coordinates)]
     return np.stack(columns, axis=1)
+
+
+def _replicate_rows(
+    coordinates: tuple[Coordinate, ...], estimate: ReturnDistribution
+) -> tuple[FloatArray, ...]:
+    """Of the estimate and its replicates, by the same random numbers."""
+    if estimate.replicates is None:
+        return ()
+    laws = (estimate, *estimate.replicates.laws)
+    return tuple(_page_rows(coordinates, law, INTERVAL_DRAWS) for law in laws)
 
 
 def _data_lines(logged: LoggedData, warnings: list[str], notes: tuple[str, ...]) -> tuple[str, ...]:

@@ -106,6 +106,18 @@
       for (const measure of ["mean", "std", "edge", "tailMean"]) show(root, cell(measure), write(panel[measure], style));
       show(root, cell("below"), percent(panel.below));
     }
+    if (report.weighted.replicates) {
+      const [own, ...others] = report.weighted.replicates.map((rows) => summarise(rows, weights, level));
+      for (const measure of ["mean", "std", "edge", "tailMean", "below"]) {
+        const squares = others.map((other) => (other[measure] - own[measure]) ** 2);
+        const half = report.weighted.student * Math.sqrt(squares.reduce((a, b) => a + b, 0) / squares.length);
+        const ends = [-half, half].map((side) => panels.estimate[measure] + side);
+        const written = measure === "below"
+          ? ends.map((end) => percent(Math.min(1, Math.max(0, end))))
+          : ends.map((end) => write(end, style));
+        show(root, `[data-sum-ends="${measure}"]`, written.join(" to "));
+      }
+    }
     const view = views.get("weighted");
     if (!view) return;
     const { sums, std, edge, tailMean } = panels.estimate;

@@ -19,10 +19,18 @@ from fle.files import write_atomically
 from fle.fitting import Evaluation
 from fle.report import wording
 from fle.report.charts import page_charts
-from fle.report.contents import Contents, Coordinate, Extras, FloatArray, gather
+from fle.report.contents import (
+    INTERVAL_DRAWS,
+    Contents,
+    Coordinate,
+    Extras,
+    FloatArray,
+    gather,
+)
 from fle.report.panels import LEVELS, START_LEVEL, Panel
 from fle.report.style import NumberStyle, altair_or_error, percent
 from fle.returns import ReturnDistribution, measure
+from fle.returns.intervals import half_width
 from fle.returns.measures import RISK_LEVEL
 
 # Nothing may be fetched or sent. Vega builds functions from its expressions, hence unsafe-eval.
@@ -180,6 +188,7 @@ def _coordinate_view(c: Coordinate) -> dict[str, Any]:
         "truth": c.truth is not None,
         "panels": panels,
         "interval": wording.interval_label(c),
+        "between": wording.between_labels(c),
         "rows": wording.usual_rows(c),
         "further": wording.further_rows(c),
         "start": panels[0] | {"threshold": threshold, "position": position},
@@ -207,6 +216,10 @@ def _script_data(contents: Contents) -> dict[str, Any]:
     if contents.draws is not None:
         episodes = None if contents.episodes is None else contents.episodes.tolist()
         weighted = {"draws": contents.draws.tolist(), "episodes": episodes}
+        if contents.replicates:
+            weighted["replicates"] = [rows.tolist() for rows in contents.replicates]
+            # Half of an interval, in root mean squares of what replicates are away.
+            weighted["student"] = _student(contents)
     return {
         "levels": LEVELS.tolist(),
         "startLevel": START_LEVEL,
@@ -225,6 +238,12 @@ def _script_data(contents: Contents) -> dict[str, Any]:
         "weighted": weighted,
         "charts": page_charts(contents),
     }
+
+
+def _student(contents: Contents) -> float:
+    replicates = contents.coordinates[0].estimate.returns.replicates
+    level = 0.9 if replicates is None else replicates.level
+    return float(half_width(0.0, np.ones(len(contents.replicates) - 1), level))
 
 
 def _script_style(style: NumberStyle) -> dict[str, int | None]:
@@ -256,6 +275,7 @@ def _weighted_view(contents: Contents) -> dict[str, Any] | None:
         return None
     estimate = contents.draws.sum(axis=1)
     style = NumberStyle.of(float(estimate.mean()), float(estimate.std()))
+    fewer = f", intervals from {INTERVAL_DRAWS:,} a fit" if contents.replicates else ""
     behaviour = None
     if contents.episodes is not None:
         behaviour = _sum_cells(contents.episodes.sum(axis=1), style)
@@ -265,9 +285,10 @@ def _weighted_view(contents: Contents) -> dict[str, Any] | None:
         "measures": [(key, label) for key, _, label in WEIGHTED_MEASURES],
         "estimate": _sum_cells(estimate, style),
         "behaviour": behaviour,
+        "interval": wording.interval_label(contents.coordinates[0]),
         "remark": (
             f"Computed in this page from {len(estimate):,} of "
-            f"{contents.coordinates[0].estimate.size:,} draws."
+            f"{contents.coordinates[0].estimate.size:,} draws{fewer}."
         ),
     }
 

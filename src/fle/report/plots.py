@@ -31,7 +31,7 @@ from fle.report.style import (
     value_axis,
 )
 from fle.returns import ReturnDistribution
-from fle.returns.calibration import Calibration
+from fle.returns.distances import Calibration
 
 WIDTH = 420
 OF_RETURNS = ("density", "cdf", "quantile", "joint")

@@ -155,8 +155,22 @@ def _rows(c: Coordinate, shown: Sequence[Measure]) -> list[tuple[str, list[str]]
         between = []
         if interval_label(c) is not None:
             between = [written_ends(one, c.estimate.returns.interval(one).ends, c.style)]
+        checked = c.checks.get(one.text)
+        if c.checks and checked is None:
+            between += ["–", "–"]
+        elif checked is not None:
+            ends = written_ends(one, (checked.low, checked.high), c.style)
+            away = f"{checked.errors:+.1f}".replace("-", "\N{MINUS SIGN}")
+            between += [ends, away]
         rows.append((capital(one.label), [first, *between, *others]))
     return rows
+
+
+def between_labels(c: Coordinate) -> list[str]:
+    """Headings of what stands between the estimate and the others."""
+    label = interval_label(c)
+    checked = ["Doubly robust", "Standard errors apart"] if c.checks else []
+    return [*([] if label is None else [label]), *checked]
 
 
 def interval_label(c: Coordinate) -> str | None:

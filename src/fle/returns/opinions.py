@@ -7,13 +7,13 @@ holds for two logs. Decision 0025 has the figures behind the constants.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from fle.returns.measures import RISK_LEVEL, measure
+from fle.returns.measures import RISK_LEVEL, further_measures, measure, usual_measures
 
 # Chance of a warning where all standard errors are right, over all comparisons together.
 FALSE_ALARM = 0.1
@@ -23,7 +23,19 @@ WORTH_A_WORD = {"mean": 0.1, "std": 0.1, f"cvar:{RISK_LEVEL:g}": 0.2}
 COMPARED = (*WORTH_A_WORD, f"quantile:{RISK_LEVEL:g}")
 # Standard deviations of the return: a mean that nobody knows better than this is not checked.
 BLIND = 0.2
+# The mean that all others can be held to, but not where the log itself refutes it: joint standard
+# errors from one that rests on no class of functions and is known better.
+FITTED_Q, REFUTED = "fitted Q evaluation", 2.0
 TINY = 1e-300
+# The opinion that is right where the estimate is biased and weights are not.
+ROBUST = "doubly robust"
+LEVEL = 0.9
+
+
+def figures_held() -> tuple[str, ...]:
+    """Measures that an opinion may have figures of: what is compared, and what tables show."""
+    shown = (*usual_measures(), *further_measures())
+    return tuple(dict.fromkeys([*COMPARED, *(one.text for one in shown)]))
 
 
 class Figure(NamedTuple):
@@ -38,11 +50,12 @@ class Opinion:
     """What one estimator says of one return.
 
     estimator: its name. coordinate: the name of the return.
-    figures: by measure, such as "cvar:0.1"; those of `COMPARED` that it has.
+    figures: by measure, such as "cvar:0.1"; those of `figures_held` that it has.
     effective_size: how many returns, all alike, would say as much.
     cannot_see: why it is no judge; None where it is one.
     remarks: what is to be known about it.
     sampled: whether it is a weighted sample, which knows a tail by the few returns in it.
+    model_free: whether it rests on nothing that was fitted: whole episodes, logged propensities.
     """
 
     estimator: str
@@ -52,6 +65,7 @@ class Opinion:
     cannot_see: str | None = None
     remarks: tuple[str, ...] = ()
     sampled: bool = False
+    model_free: bool = False
 
     @property
     def sees(self) -> bool:
@@ -68,6 +82,7 @@ class Opinion:
             "cannot_see": self.cannot_see,
             "remarks": list(self.remarks),
             "sampled": self.sampled,
+            "model_free": self.model_free,
         }
 
     @classmethod
@@ -92,17 +107,50 @@ class Disagreement:
 
 
 @dataclass(frozen=True)
+class Check:
+    """A figure of the estimate beside the doubly robust one, which does not share its bias.
+
+    low, high: the interval of the doubly robust one. errors: how many standard errors it is away.
+    """
+
+    asked: str
+    estimate: Figure
+    robust: Figure
+    low: float
+    high: float
+    errors: float
+
+    def as_plain(self) -> dict[str, Any]:
+        """As machines read it."""
+        value, error = self.robust
+        return {
+            "estimate": self.estimate.value,
+            "doubly_robust": value,
+            "standard_error": error,
+            "low": self.low,
+            "high": self.high,
+            "standard_errors_apart": self.errors,
+        }
+
+
+@dataclass(frozen=True)
 class SecondOpinions:
     """An estimate beside what other estimators say.
 
     own: the estimate itself, one for each return, with "std" among its figures.
-    opinions: of every other estimator and return.
+    opinions: of every other estimator and return. Fitted Q evaluation cannot see where a model-free
+        opinion refutes it (`refuting`) and agrees with the estimate.
 
     Example: `SecondOpinions(own, opinions).disagreements`.
     """
 
     own: tuple[Opinion, ...]
     opinions: tuple[Opinion, ...]
+
+    def __post_init__(self) -> None:
+        mine = {own.coordinate: own for own in self.own}
+        heard = tuple(_heard(one, mine.get(one.coordinate), self.opinions) for one in self.opinions)
+        object.__setattr__(self, "opinions", heard)
 
     @cached_property
     def disagreements(self) -> tuple[Disagreement, ...]:
@@ -163,6 +211,59 @@ class SecondOpinions:
             if own.coordinate not in disputed and self._blind(own)
         )
 
+    def robust(self, coordinate: str) -> Opinion | None:
+        """What doubly robust estimation says of a return, though it may not see."""
+        found = [o for o in self.opinions if (o.estimator, o.coordinate) == (ROBUST, coordinate)]
+        return found[0] if found else None
+
+    def checks(self, coordinate: str, level: float = LEVEL) -> dict[str, Check]:
+        """By measure, the estimate beside the doubly robust one; none where that cannot see.
+
+        Example: `result.second_opinions.checks("reward")["cvar:0.1"].errors`.
+        """
+        from scipy.stats import t as student
+
+        theirs = self.robust(coordinate)
+        mine = [own for own in self.own if own.coordinate == coordinate]
+        if theirs is None or not theirs.sees or not mine:
+            return {}
+        wide = student.ppf(0.5 + level / 2, max(theirs.effective_size - 1, 1.0))
+        found = {}
+        for asked, (value, error) in theirs.figures.items():
+            if error is None or asked not in mine[0].figures:
+                continue
+            low, high = value - wide * error, value + wide * error
+            if measure(asked).probability:
+                low, high = np.clip([low, high], 0.0, 1.0)
+            own = mine[0].figures[asked]
+            joint = max(_joint_error(mine[0], theirs, asked), 1e-12 * abs(own.value), TINY)
+            errors = float((value - own.value) / joint)
+            figure = Figure(value, error)
+            found[asked] = Check(asked, own, figure, float(low), float(high), errors)
+        return found
+
+    def alarm_in_words(self, coordinate: str) -> str:
+        """Whether the estimate is where the doubly robust one is, and what that cannot see."""
+        theirs, found = self.robust(coordinate), self.checks(coordinate)
+        if theirs is None:
+            return "no doubly robust estimate: the estimate itself was not held against any"
+        if not found:
+            return f"no doubly robust estimate: {theirs.cannot_see}"
+        judged = [found[asked] for asked in WORTH_A_WORD if asked in found and asked != "std"]
+        apart = " and ".join(
+            f"{measure(one.asked).label} {_written(one.robust)}, {abs(one.errors):.1f} standard"
+            " errors from the estimate"
+            for one in judged
+        )
+        return "; ".join(
+            [
+                f"doubly robust, {apart}",
+                f"it is worth {theirs.effective_size:,.0f} episodes, and sees no smaller bias than"
+                " its own errors",
+                *theirs.remarks,
+            ]
+        )
+
     def _in_words(self, own: Opinion, found: Disagreement) -> str:
         mine, theirs = own.figures[found.asked], found.opinion.figures[found.asked]
         return (
@@ -218,6 +319,37 @@ class SecondOpinions:
         lines = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in self.rows()]
         body = "".join(f"<tr>{line}</tr>" for line in lines)
         return f"<table><caption>Second opinions</caption>{body}</table>"
+
+
+def refuting(opinion: Opinion, others: Sequence[Opinion]) -> Opinion | None:
+    """A model-free opinion that knows the mean better, and says another beyond `REFUTED` errors."""
+    value, error = opinion.figures["mean"]
+    for other in others:
+        if not (other.model_free and other.sees and other.coordinate == opinion.coordinate):
+            continue
+        said, better = other.figures["mean"]
+        if error is None or better is None or better >= error:
+            continue
+        if abs(said - value) > REFUTED * np.hypot(better, error):
+            return other
+    return None
+
+
+def _heard(opinion: Opinion, own: Opinion | None, opinions: Sequence[Opinion]) -> Opinion:
+    """An opinion, or why it does not count beside this estimate."""
+    if own is None or opinion.estimator != FITTED_Q or not opinion.sees:
+        return opinion
+    other = refuting(opinion, opinions)
+    if other is None or "mean" not in own.figures:
+        return opinion
+    said = other.figures["mean"]
+    if abs(said.value - own.figures["mean"].value) > REFUTED * _joint_error(own, other, "mean"):
+        return opinion
+    why = (
+        f"its mean is refuted by {other.estimator}, {_written(said)}, which rests on no class of"
+        " functions and agrees with the estimate"
+    )
+    return replace(opinion, cannot_see=why)
 
 
 def _joint_error(own: Opinion, opinion: Opinion, asked: str) -> float:

@@ -4,18 +4,19 @@ The Gymnasium form of the lock is `fle.tasks.gymnasium_lock.CombinationLockEnv`;
 """
 
 from fle.tasks.combination_lock import CombinationLock
-from fle.tasks.fork import Fork
-from fle.tasks.lqr import LQR
+from fle.tasks.gaussian_returns import LQR, Fork
 from fle.tasks.rollouts import collect, monte_carlo_returns
-from fle.tasks.sparse_tabular import GaussianLaws, SparseTerminalMDP, sparse_terminal
 from fle.tasks.tabular import (
+    GaussianLaws,
+    SparseTerminalMDP,
     TabularMDP,
+    draw_categorical,
     policy_function,
     random_mdp,
     random_policy,
+    sparse_terminal,
     uniform_policy,
 )
-from fle.tasks.task_parts import draw_categorical
 
 __all__ = [
     "LQR",

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from fle.errors import SettingsError
-from fle.tasks.task_parts import FloatArray, require_count, require_step
+from fle.tasks.tabular import FloatArray, require_count, require_step
 
 GOOD, BAD = 0, 1
 OPTIMAL_ACTION = 0

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fle.errors import FLEError, PolicyError, SettingsError, install
-from fle.tasks.task_parts import FloatArray, require_count
+from fle.tasks.tabular import FloatArray, require_count
 
 Array = NDArray[Any]
 Mask = NDArray[np.bool_]

@@ -1,23 +1,59 @@
-"""Finite MDPs, and those with integer rewards, whose return distribution is exact."""
+"""Finite MDPs whose return is known: integer rewards, or a Gaussian one at the end."""
 
 from abc import ABC
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+from scipy.special import logsumexp
 
 from fle.errors import SettingsError
-from fle.tasks.task_parts import (
-    FloatArray,
-    IntArray,
-    checked_distribution,
-    draw_categorical,
-    require_count,
-    require_discount,
-    require_step,
-)
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+def draw_categorical(probabilities: ArrayLike, generator: np.random.Generator) -> IntArray:
+    """One index a row from row-wise probabilities (n, k), by inverting the cumulative sum."""
+    cumulative = np.cumsum(np.asarray(probabilities, dtype=float), axis=-1)
+    # Scaling by the last entry keeps a rounding error from ever choosing an index beyond it.
+    thresholds = generator.random(len(cumulative))[:, None] * cumulative[:, -1:]
+    return (thresholds >= cumulative).sum(axis=-1)
+
+
+def checked_distribution(name: str, probabilities: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
+    """Probabilities over the last axis, of exactly this shape."""
+    values = np.asarray(probabilities, dtype=float)
+    if values.shape != shape:
+        raise SettingsError(f"{name}: expected shape {shape}, got {values.shape}")
+    sums = values.sum(axis=-1)
+    if not (np.all(values >= 0) and np.allclose(sums, 1.0, atol=1e-9)):
+        raise SettingsError(
+            f"{name}: expected probabilities that sum to 1 over the last axis, got a smallest of"
+            f" {values.min():.6g} and sums from {sums.min():.6g} to {sums.max():.6g}"
+        )
+    return values
+
+
+def require_count(name: str, value: float) -> None:
+    """At least 1 of something."""
+    if not value >= 1:
+        raise SettingsError(f"{name}: expected at least 1, got {value}")
+
+
+def require_step(step: int, horizon: int) -> None:
+    """A step counts from 0 and lies before the horizon."""
+    if not 0 <= step < horizon:
+        raise SettingsError(f"step: expected one of 0..{horizon - 1}, got {step}")
+
+
+def require_discount(gamma: float) -> None:
+    """A discount without a horizon lies in [0, 1)."""
+    if not 0 <= gamma < 1:
+        raise SettingsError(f"gamma: expected a number in [0, 1), got {gamma}")
 
 
 class FiniteMDP(ABC):
@@ -306,3 +342,148 @@ def policy_function(policy: ArrayLike) -> Callable[[ArrayLike], FloatArray]:
     """A (S, A) policy as a function of observed states, (n,) or (n, 1) -> (n, A)."""
     table = np.asarray(policy, dtype=float)
     return lambda observations: table[np.asarray(observations).reshape(-1).astype(int)]
+
+
+class GaussianLaws(NamedTuple):
+    """K Gaussian distributions of the final reward: means (K,) and standard deviations (K,)."""
+
+    means: FloatArray
+    stds: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class SparseTerminalMDP(FiniteMDP):
+    """Rewards are zero before the last step, where (s, a) draws from its own of K Gaussians.
+
+    The return from any (s, a) at any step is a mixture of the K Gaussians; its weights follow by
+    dynamic programming.
+
+    Args:
+        transitions: (S, A, S) probabilities.
+        reward_laws: the K Gaussians.
+        law_of_pair: (S, A) integers below K: which one a pair draws from at the last step.
+        initial: (S,) probabilities.
+        horizon: number of steps.
+    """
+
+    transitions: FloatArray
+    reward_laws: GaussianLaws
+    law_of_pair: IntArray
+    initial: FloatArray
+    horizon: int
+
+    def __post_init__(self) -> None:
+        self._check_dynamics()
+        pairs = (self.number_of_states, self.number_of_actions)
+        means, stds = (np.asarray(values, dtype=float) for values in self.reward_laws)
+        if means.ndim != 1 or means.shape != stds.shape or not np.all(stds > 0):
+            raise SettingsError(
+                "reward_laws: expected means (K,) and positive stds (K,), got shapes"
+                f" {means.shape} and {stds.shape}{'' if np.all(stds > 0) else ', not all positive'}"
+            )
+        law_of_pair = np.asarray(self.law_of_pair)
+        if law_of_pair.shape != pairs or not np.all(np.isin(law_of_pair, np.arange(len(means)))):
+            raise SettingsError(
+                f"law_of_pair: expected integers of shape {pairs} from 0 to {len(means) - 1}, got"
+                f" shape {law_of_pair.shape} with {np.unique(law_of_pair)}"
+            )
+        object.__setattr__(self, "reward_laws", GaussianLaws(means, stds))
+        object.__setattr__(self, "law_of_pair", law_of_pair.astype(int))
+
+    # The known answer.
+
+    def exact_weights(self, policy: ArrayLike, step: int = 0) -> FloatArray:
+        """Mixture weights (S, A, K): w_h(s, a) = E over s', a' of w_{h+1}(s', a')."""
+        probabilities = self._checked_policy(policy)
+        require_step(step, self.horizon)
+        weights = np.eye(len(self.reward_laws.means))[self.law_of_pair]
+        for _ in range(self.horizon - 1 - step):
+            weights = self._expected_next(weights, probabilities)
+        return weights
+
+    def policy_weights(self, policy: ArrayLike) -> FloatArray:
+        """Mixture weights (K,) of the policy's return from the initial states."""
+        return self._expected_initial(self.exact_weights(policy), self._checked_policy(policy))
+
+    def mixture_log_density(self, z: ArrayLike, weights: ArrayLike) -> FloatArray:
+        """Log density (n,) at z (n,) of the mixture of the K Gaussians with weights (K,)."""
+        points = np.asarray(z, dtype=float).reshape(-1, 1)
+        laws = stats.norm.logpdf(points, *self.reward_laws)
+        return logsumexp(laws, axis=1, b=np.asarray(weights, dtype=float))
+
+    # Draws.
+
+    def offline_data(
+        self, n: int, seed: int, behaviour: ArrayLike | None = None, initial: int = 1000
+    ) -> dict[str, Any]:
+        """n independent transitions for `fle.Dataset(**data)`: uniform steps and states.
+
+        Args:
+            n: number of rows over all steps.
+            seed: seed of the draws.
+            behaviour: (S, A) probabilities of the logged actions; uniform if not given.
+            initial: number of initial observations.
+        """
+        generator = np.random.default_rng(seed)
+        steps = generator.integers(self.horizon, size=n)
+        states = generator.integers(self.number_of_states, size=n)
+        if behaviour is None:
+            actions = generator.integers(self.number_of_actions, size=n)
+        else:
+            actions = draw_categorical(self._checked_policy(behaviour)[states], generator)
+        last = steps == self.horizon - 1
+        rewards = np.where(last, self._final_rewards(states, actions, generator), 0.0)
+        next_states = draw_categorical(self.transitions[states, actions], generator)
+        columns = self._columns(states, actions, rewards, next_states, last)
+        starts = self.initial_states(initial, generator)
+        return {**columns, "steps": steps, "initial_observations": starts}
+
+    def sample_returns(
+        self,
+        policy: ArrayLike,
+        n: int,
+        generator: np.random.Generator,
+        *,
+        start: tuple[int, int] | None = None,
+        step: int = 0,
+    ) -> FloatArray:
+        """n simulated returns (n,) from a step on.
+
+        `start` is a (state, action); without it, initial states and the policy.
+        """
+        probabilities = self._checked_policy(policy)
+        states, actions = self._starts(probabilities, n, generator, start)
+        for _ in range(self.horizon - 1 - step):
+            states = draw_categorical(self.transitions[states, actions], generator)
+            actions = draw_categorical(probabilities[states], generator)
+        return self._final_rewards(states, actions, generator)
+
+    def _final_rewards(
+        self, states: IntArray, actions: IntArray, generator: np.random.Generator
+    ) -> FloatArray:
+        laws = self.law_of_pair[states, actions]
+        return generator.normal(self.reward_laws.means[laws], self.reward_laws.stds[laws])
+
+
+def sparse_terminal(
+    number_of_states: int, number_of_actions: int, horizon: int, seed: int, *, laws: int = 4
+) -> SparseTerminalMDP:
+    """A random SparseTerminalMDP whose `laws` Gaussians are well apart on [0, 1]."""
+    if not 1 <= laws <= number_of_states * number_of_actions:
+        raise SettingsError(
+            f"laws: expected from 1 to {number_of_states * number_of_actions}, the number of"
+            f" pairs, got {laws}"
+        )
+    generator = np.random.default_rng(seed)
+    pairs = (number_of_states, number_of_actions)
+    # Every law is used: the pairs share them out as evenly as they can.
+    law_of_pair = generator.permutation(np.arange(np.prod(pairs)) % laws).reshape(pairs)
+    return SparseTerminalMDP(
+        transitions=generator.dirichlet(np.ones(number_of_states), size=pairs),
+        reward_laws=GaussianLaws(
+            means=(np.arange(laws) + 0.5) / laws, stds=np.full(laws, 0.15 / laws)
+        ),
+        law_of_pair=law_of_pair,
+        initial=generator.dirichlet(np.ones(number_of_states)),
+        horizon=horizon,
+    )

@@ -19,7 +19,7 @@ from fle.policies import Policy, load_policy
 from fle.recipe import Recipe
 from fle.returns import ReturnDistribution
 from fle.returns.intervals import Estimate, Interval, checked_level, difference_of
-from fle.returns.requirements import BEHAVIOUR, Requirement
+from fle.returns.measures import BEHAVIOUR, Requirement
 
 LEVEL, REPLICATES = 0.95, 10
 Answer = Literal["met", "not met", "undecided"]

@@ -7,12 +7,12 @@ are those at which the part that measured the figure warns (decision 0032).
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from fle.fitting.diagnostics import WORTH, BellmanErrors
+from fle.fitting.measurement import WORTH, BellmanErrors
 from fle.fitting.occupancy import LEAST_EFFECTIVE, MOST_BEYOND
 from fle.fitting.remarks import DRIFT, drift, unsettled
 from fle.policies.answers import (
@@ -22,7 +22,7 @@ from fle.policies.answers import (
     WARN_UNSEEN,
     Coverage,
 )
-from fle.returns.calibration import DENIED, Calibration
+from fle.returns.distances import DENIED, Calibration
 from fle.returns.measures import RISK_LEVEL, measure
 from fle.returns.opinions import BLIND, FALSE_ALARM, WORTH_A_WORD, SecondOpinions
 from fle.screen import one_line
@@ -127,7 +127,7 @@ def verdict_of(evaluation: "Evaluation") -> Verdict:
         *_of_visits(evaluation),
         # That a first look asks nobody else is in its own warning.
         *(() if evaluation.quick else _of_opinions(evaluation.second_opinions)),
-        *_of_chance(evaluation.second_opinions),
+        *_of_chance(evaluation),
         *_of_bellman(evaluation.bellman),
         *_of_calibration(evaluation.calibration),
         *_of_drift(evaluation),
@@ -143,7 +143,7 @@ def looked_at(evaluation: "Evaluation") -> list[tuple[str, str]]:
     covered, visits = evaluation.coverage, evaluation.visits
     opinions, settled = evaluation.second_opinions, not unsettled(evaluation.records)
     own = "it logged the data itself" if covered is None else None
-    error, asked = _chance(opinions)
+    error, asked = _chance(evaluation)
     lines = [
         ("actions that were not logged", own or ("" if covered is None else covered.in_words())),
         (
@@ -153,12 +153,15 @@ def looked_at(evaluation: "Evaluation") -> list[tuple[str, str]]:
         (
             "chance",
             "not measured"
-            if opinions is None
+            if opinions is None and evaluation.refits is None
             else f"one standard error of {measure(asked).label} is {error:.2f} standard deviations"
             " of the return",
         ),
         ("a wrong model or fit", _opinions_in_words(opinions)),
     ]
+    for name in () if opinions is None else evaluation.return_names:
+        whose = "a bias" if len(evaluation.return_names) == 1 else f"a bias of {name}"
+        lines.append((whose, "" if opinions is None else opinions.alarm_in_words(name)))
     measured, estimate = evaluation.bellman, error_estimate(evaluation)
     if measured is not None and estimate is not None:
         lines.append(
@@ -289,24 +292,33 @@ def _of_opinions(opinions: SecondOpinions | None) -> Iterator[Reason]:
         )
 
 
-def _of_chance(opinions: SecondOpinions | None) -> Iterator[Reason]:
-    """How far another log of the same kind would have moved the estimate."""
-    error, asked = _chance(opinions)
+def _of_chance(evaluation: "Evaluation") -> Iterator[Reason]:
+    """How far another log of the same kind would have moved the estimate.
+
+    Without replicates the error is that of fitted Q evaluation on the same rows. It may be far
+    larger than the estimate's own, so that it cautions and withholds nothing.
+    """
+    error, asked = _chance(evaluation)
+    own = evaluation.refits is not None
     if error > CHANCE:
+        whose, above = "one standard error", f", above {MOST_CHANCE:g} nothing is"
+        if not own:
+            whose, above = "a standard error of fitted Q evaluation, as nothing was resampled", ""
         yield Reason(
-            _graver(error, MOST_CHANCE),
+            _graver(error, MOST_CHANCE) if own else "caution",
             "chance",
             error,
             CHANCE,
             f"by chance alone {measure(asked).label} may be off by {error:.2f} standard deviations"
-            f" of the return (one standard error; up to {CHANCE:g} is trusted, above"
-            f" {MOST_CHANCE:g} nothing is)",
+            f" of the return ({whose}; up to {CHANCE:g} is trusted{above})",
         )
 
 
-def _chance(opinions: SecondOpinions | None) -> tuple[float, str]:
+def _chance(evaluation: "Evaluation") -> tuple[float, str]:
     """The largest standard error of a headline, in standard deviations of the return."""
-    worst, which = 0.0, JUDGED[0]
+    opinions, worst, which = evaluation.second_opinions, 0.0, JUDGED[0]
+    if opinions is None and evaluation.refits is not None:
+        return _chance_by_refits(evaluation)
     for own in () if opinions is None else opinions.own:
         spread = own.figures["std"].value
         for asked in JUDGED:
@@ -314,6 +326,20 @@ def _chance(opinions: SecondOpinions | None) -> tuple[float, str]:
             if error is not None and spread > 0 and error / spread > worst:
                 worst, which = error / spread, asked
     return worst, which
+
+
+def _chance_by_refits(evaluation: "Evaluation") -> tuple[float, str]:
+    """The same of replicates alone, where nobody else was asked."""
+    returns = replace(evaluation, released=True).returns
+    found = []
+    for name in returns.names:
+        law = returns.marginal(name)
+        spread = max(float(law.std()), 1e-300)
+        for asked in JUDGED:
+            others = [] if law.replicates is None else law.replicates.laws
+            away = [measure(asked).of(one.samples[:, 0]) - law.measure(asked) for one in others]
+            found.append((float(np.sqrt(np.mean(np.square(away)))) / spread, asked))
+    return max(found)
 
 
 def _of_bellman(measured: BellmanErrors | None) -> Iterator[Reason]:
@@ -408,7 +434,7 @@ def _changes(evaluation: "Evaluation", reasons: tuple[Reason, ...]) -> Iterator[
     """What would change the verdict."""
     kinds = {one.what for one in reasons}
     visits, logged = evaluation.visits, evaluation.logged
-    error, _ = _chance(evaluation.second_opinions)
+    error, _ = _chance(evaluation)
     if "chance" in kinds:
         number, unit = logged.episodes or logged.rows, "episodes" if logged.episodes else "rows"
         wanted = math.ceil(number * (error / CHANCE) ** 2)
@@ -421,6 +447,8 @@ def _changes(evaluation: "Evaluation", reasons: tuple[Reason, ...]) -> Iterator[
         yield f"more stages, such as stages={2 * len(evaluation.records)}"
     if evaluation.quick:
         yield "an evaluation without quick=True"
+    if "chance" in kinds and evaluation.refits is None:
+        yield "interval=0.9, which measures the estimate's own standard error"
     if "second opinions" in kinds:
         yield "second_opinions=True"
     if "nothing can judge" in kinds:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from object_store import object_store
 
 import fle
 from fle.data.readers import streaming
@@ -302,20 +303,8 @@ def test_a_killed_preparation_is_refused_and_begins_anew(tmp_path):
 
 
 def test_shards_of_an_object_store(tmp_path, monkeypatch):
-    boto3 = pytest.importorskip("boto3")
-    server = pytest.importorskip("moto.server").ThreadedMotoServer(port=0, verbose=False)
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     source = write(tmp_path / "log", columns())
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        client = boto3.client("s3", endpoint_url=f"http://{host}:{port}", region_name="us-east-1")
-        client.create_bucket(Bucket="bucket")
-        for path in source.iterdir():
-            client.upload_file(str(path), "bucket", f"logs/{path.name}")
-        where = f"?scheme=http&endpoint_override={host}:{port}&region=us-east-1"
+    with object_store(source, "logs", monkeypatch) as where:
         expected = quietly(fle.read, source)
         for named in ("logs/*.parquet", "logs"):
             require_same(expected, quietly(fle.read, f"s3://bucket/{named}{where}"))
@@ -326,8 +315,6 @@ def test_shards_of_an_object_store(tmp_path, monkeypatch):
         require_same(expected, quietly(fle.read, files))
         with pytest.raises(DataError, match=r"s3://bucket/none/\*\.parquet: .*check the address"):
             fle.read(f"s3://bucket/none/*.parquet{where}")
-    finally:
-        server.stop()
 
 
 @pytest.mark.parametrize(

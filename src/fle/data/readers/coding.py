@@ -8,9 +8,18 @@ from typing import Any
 import numpy as np
 
 from fle.data.passes import Array
-from fle.data.readers.columns import Columns, is_number, number_range, refuse_nulls
+from fle.data.readers.columns import (
+    ELAPSED,
+    UNITS,
+    Columns,
+    arrangement,
+    elapsed_time,
+    flags,
+    is_number,
+    number_range,
+    refuse_nulls,
+)
 from fle.data.readers.names import Names, Roles
-from fle.data.readers.ordering import ELAPSED, UNITS, arrangement, elapsed_time, flags
 from fle.errors import DataError, Faults, SettingsError
 
 MISSING = ("refuse", "indicator", "forward")

@@ -9,9 +9,8 @@ import numpy as np
 from fle.data.dataset import Dataset
 from fle.data.passes import Array
 from fle.data.readers.coding import MOST_CATEGORIES, Wishes
-from fle.data.readers.columns import Columns, Source, is_number
+from fle.data.readers.columns import Columns, Source, is_number, with_every_row
 from fle.data.readers.names import find_roles
-from fle.data.readers.ordering import with_every_row
 from fle.data.readers.reading import open_table, read_mapped
 from fle.errors import DataError, Faults, FaultyDataError
 
@@ -169,7 +168,8 @@ def _number_facts(
     if len(known) == 0:
         return "", said
     low, high = known.min(), known.max()
-    span = f"{low:.6g} to {high:.6g}"
+    # No -0: what is added makes it a plain one.
+    span = f"{low + 0.0:.6g} to {high + 0.0:.6g}"
     if role not in ("", "observation", "next_observation", "action", "reward"):
         return span, said
     said += _far_values(columns, name, values, finite)

@@ -16,11 +16,10 @@ from fle.data.dataset import Dataset, emit_warnings
 from fle.data.passes import Array, give_back, keep_memory, on_one_core, require_memory
 from fle.data.readers.arrow_tables import leaf_names, parquet_schema
 from fle.data.readers.coding import Wishes
-from fle.data.readers.columns import Columns, Part, precision
+from fle.data.readers.columns import DATE_NAMES, Columns, Part, precision
 from fle.data.readers.formats import PREPARED, find_files, optional_package
 from fle.data.readers.growing import GrowingArray, Tally
 from fle.data.readers.names import Names, Roles, find_roles
-from fle.data.readers.ordering import DATE_NAMES
 from fle.data.readers.prepared_log import (
     FORMAT,
     Contents,

@@ -21,12 +21,16 @@ from fle.data.readers.columns import (
     Source,
     fits_float32,
     is_narrow,
+    joined_ends,
     matrix,
     number_range,
     number_ranges,
     precision,
     refuse_nulls,
+    refuse_other_order,
     refuse_reused_episodes,
+    row_order,
+    with_every_row,
 )
 from fle.data.readers.formats import Files, find_files
 from fle.data.readers.minari import (
@@ -36,7 +40,6 @@ from fle.data.readers.minari import (
     holds_episodes,
 )
 from fle.data.readers.names import Names, Roles, find_roles, reward_names
-from fle.data.readers.ordering import joined_ends, refuse_other_order, row_order, with_every_row
 from fle.data.readers.prepared_log import is_cache, open_prepared, read_cache
 from fle.data.schema import COLUMN_OF, WORDS
 from fle.data.validation import (

@@ -19,10 +19,9 @@ from fle.data.readers.arrow_tables import (
     parquet_file,
     top_level,
 )
-from fle.data.readers.columns import Columns, Source
+from fle.data.readers.columns import Columns, Source, flags
 from fle.data.readers.formats import optional_package
 from fle.data.readers.names import Roles
-from fle.data.readers.ordering import flags
 from fle.errors import DataError
 
 # Bytes of a part in numbers of eight bytes, and how many parts one episode may fill.

@@ -192,9 +192,15 @@ def _least_squares(phi: FloatArray, targets: FloatArray, root: FloatArray) -> Fl
     matrix, weighted = phi * root[:, None], targets * root[:, None]
     if matrix.shape[1] == 1:
         return np.asarray(matrix.T @ weighted / np.sum(matrix**2), np.float64)
+    # Rounding is told in units of each feature: one of 1e-9 is not nothing beside one of 1e9.
+    units = np.abs(matrix).max(axis=0)
+    units[units == 0] = 1.0
+    matrix /= units
     if matrix.size > KEPT_NUMBERS:
-        return np.asarray(np.linalg.lstsq(matrix, weighted)[0], np.float64)
-    return _inverse(_Matrix(matrix)) @ weighted
+        found = np.linalg.lstsq(matrix, weighted)[0]
+    else:
+        found = _inverse(_Matrix(matrix)) @ weighted
+    return np.asarray(found, np.float64) / units[:, None]
 
 
 def _next_moments(previous: LinearLaw, transitions: Transition) -> tuple[FloatArray, FloatArray]:

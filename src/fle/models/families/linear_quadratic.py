@@ -89,7 +89,10 @@ def _least_squares(
     root = jnp.sqrt(weights)
     features = jax.vmap(quadratic_features)(transitions.inputs) * root[:, None]
     targets = jax.vmap(expected_target)(transitions) * root
-    return jnp.linalg.lstsq(features, targets)[0]
+    # Each in units of its own: what counts as rounding beside the largest is else left out.
+    units = jnp.max(jnp.abs(features), axis=0)
+    units = jnp.where(units == 0, 1.0, units)
+    return jnp.linalg.lstsq(features / units, targets)[0] / units
 
 
 def quadratic_features(inputs: Float[Array, " inputs"]) -> Float[Array, " features"]:
