@@ -43,7 +43,7 @@ class Mixture(NamedTuple):
             outputs, (d, d, k, k * d, k * d, k * entries)
         )
         return cls(
-            jax.nn.log_softmax(logits, axis=0),
+            logits - jax.nn.logsumexp(logits, axis=0),
             tuple(location[i] + offsets[i::d] for i in range(d)),
             tuple(floor + jax.nn.softplus(spread[i] + diagonal[i::d]) for i in range(d)),
             tuple(below[i::entries] for i in range(entries)),
