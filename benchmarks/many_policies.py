@@ -24,8 +24,8 @@ import numpy as np
 
 import fle
 from fle import examples
-from fle.fitting.progress import Silent
 from fle.paper.environment import describe
+from fle.screen import Silent
 from fle.tasks import monte_carlo_returns, policy_function, random_mdp, random_policy
 
 POLICIES, BUDGET = 200, 12

@@ -203,7 +203,7 @@ def test_the_first_line_and_the_help_wait_for_nothing_heavy():
 
 
 def test_the_help_lists_the_commands_that_there_are():
+    from fle.cli import SUMMARIES
     from fle.cli.commands import COMMANDS
-    from fle.cli.front import SUMMARIES
 
     assert list(SUMMARIES) == [command.name for command in COMMANDS]

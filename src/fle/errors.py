@@ -2,8 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from importlib import metadata
 from typing import final
 
@@ -55,39 +54,6 @@ def install(extra: str) -> str:
     own = [line for line in needed if re.search(rf"extra == ['\"]{extra}['\"]", line)]
     names = [re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in own]
     return f"pip install {' '.join(names)}" if names else f"pip install 'fle[{extra}]'"
-
-
-class Faults:
-    """What is wrong with some data.
-
-    >>> faults = Faults(collect=True)
-    >>> with faults.caught():
-    ...     raise DataError("row 3 is nan")
-    >>> faults.found
-    ['row 3 is nan']
-
-    collect: keep faults in `found` and go on, where that makes sense; else the first is raised.
-    """
-
-    def __init__(self, *, collect: bool = False) -> None:
-        self._collect = collect
-        self.found: list[str] = []
-
-    @contextmanager
-    def caught(self) -> Iterator[None]:
-        """A part of the work that others do not depend on."""
-        try:
-            yield
-        except DataError as error:
-            if not self._collect:
-                raise
-            if str(error) not in self.found:
-                self.found.append(str(error))
-
-    def require_none(self) -> None:
-        """Go no further with faults that were collected: what follows would be their doing."""
-        if self.found:
-            raise FaultyDataError(self.found)
 
 
 class FaultyDataError(DataError):

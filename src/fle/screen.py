@@ -1,12 +1,14 @@
-"""What terminals and notebooks show: what is being done, columns of equal width, and tables."""
+"""What terminals and notebooks show: what is being done, how far it is, and tables."""
 
 import importlib
+import math
 import sys
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
-from typing import Any
+from typing import Any, Protocol, TextIO
 
 from fle.errors import FLEError
 
@@ -33,6 +35,100 @@ def show(line: str) -> None:
     if sys.stderr.isatty():
         sys.stderr.write(f"{FRESH}{line}")
         sys.stderr.flush()
+
+
+class Progress(Protocol):
+    """Told what the fit is doing."""
+
+    def start(self, stages: int, title: str) -> None:
+        """The fit begins."""
+
+    def advance(self, stage: int, loss: float) -> None:
+        """A stage is finished, or a replicate, which has no loss (NaN); both count from 1."""
+
+    def finish(self) -> None:
+        """The fit is over, or was stopped."""
+
+
+class Silent:
+    """Says nothing."""
+
+    def start(self, stages: int, title: str) -> None:
+        """Nothing."""
+
+    def advance(self, stage: int, loss: float) -> None:
+        """Nothing."""
+
+    def finish(self) -> None:
+        """Nothing."""
+
+
+class Titled:
+    """Another progress, whose titles say whose fit it is."""
+
+    def __init__(self, name: str, progress: Progress):
+        self._name, self._progress = name, progress
+
+    def start(self, stages: int, title: str) -> None:
+        """Pass it on under the name."""
+        self._progress.start(stages, f"{self._name}: {title}")
+
+    def advance(self, stage: int, loss: float) -> None:
+        """Pass it on."""
+        self._progress.advance(stage, loss)
+
+    def finish(self) -> None:
+        """Pass it on."""
+        self._progress.finish()
+
+
+class TerminalBar:
+    """One line that is drawn over itself: stage, loss and time left."""
+
+    def __init__(self, stream: TextIO | None = None, width: int = 24):
+        self._stream = sys.stderr if stream is None else stream
+        self._width = width
+        self._stages = 1
+        self._title = ""
+        self._first: tuple[int, float] | None = None
+
+    def start(self, stages: int, title: str) -> None:
+        """Draw the empty bar."""
+        self._stages, self._title, self._first = stages, title, None
+        self._draw(0, "compiling")
+
+    def advance(self, stage: int, loss: float) -> None:
+        """Draw the bar up to this stage."""
+        words = "" if math.isnan(loss) else f"loss {loss:.4g}  "
+        now = time.monotonic()
+        # What the first one took was mostly compilation, which does not come again.
+        first, began = self._first = self._first or (stage, now)
+        if stage > first:
+            left = (now - began) / (stage - first) * (self._stages - stage)
+            words += f"{_clock(left)} left"
+        self._draw(stage, words)
+
+    def finish(self) -> None:
+        """Leave the line."""
+        self._stream.write("\n")
+        self._stream.flush()
+
+    def _draw(self, stage: int, text: str) -> None:
+        filled = round(self._width * stage / self._stages)
+        bar = "█" * filled + "░" * (self._width - filled)
+        line = f"{self._title} {bar} stage {stage}/{self._stages}  {text}"
+        self._stream.write(f"{FRESH}{line}".rstrip())
+        self._stream.flush()
+
+
+def default_progress() -> Progress:
+    """A bar on a terminal, nothing in a pipe."""
+    return TerminalBar() if sys.stderr.isatty() else Silent()
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes}:{seconds:02d}"
 
 
 def one_line(text: str) -> str:

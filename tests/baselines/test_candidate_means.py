@@ -1,5 +1,7 @@
 """Least squares of many policies on one log: what it says of one, and of the difference of two."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tabular_logs import BEYOND, MDP, MODEL, TARGET, logged
@@ -7,6 +9,7 @@ from tabular_logs import BEYOND, MDP, MODEL, TARGET, logged
 import fle
 from fle.baselines import fitted_q_evaluation
 from fle.baselines.fitted_q import CandidateMeans
+from fle.baselines.least_squares import Equations, product
 from fle.fitting.planning import Asked, Planner
 from fle.tasks.tabular import random_policy
 
@@ -90,5 +93,31 @@ def test_features_of_each_action_are_multiplied_block_by_block():
     lines = means.used.lines(plan, np.random.default_rng(0))
     after, _ = means._asked(plan, lines)
     assert means.used.features.blocks() == 2
-    whole = (means.used.phi * means.used.weights[:, None]).T @ after
-    np.testing.assert_allclose(means._product(after), whole, atol=1e-8 * np.abs(whole).max())
+    weighted = means.used.phi * means.used.weights[:, None]
+    whole = weighted.T @ after
+    found = product(weighted, after, 2)
+    np.testing.assert_allclose(found, whole, atol=1e-8 * np.abs(whole).max())
+
+
+@pytest.mark.parametrize("horizon", [None, 3])
+@pytest.mark.parametrize("varied", [False, True])
+def test_products_are_those_of_half_the_class_and_of_squares(horizon, varied):
+    """What is taken over from other equations is what these would have made."""
+    generator = np.random.default_rng(0)
+    phi, after, drawn = generator.normal(size=(3, 40, 6))
+    discounts = np.where(generator.random(40) < 0.2, 0.0, 0.9 - 0.3 * varied * generator.random(40))
+    equations = Equations(
+        phi=phi,
+        after=0.3 * after * discounts[:, None],
+        drawn=0.3 * drawn * discounts[:, None],
+        discounts=discounts,
+        rewards=(generator.normal(size=(40, 1)),) * (horizon or 1),
+        weights=generator.random(40),
+        groups=np.arange(40),
+        starts=phi[:5],
+        drawn_starts=phi[:5],
+        stages=None if horizon is None else (np.arange(40),) * horizon,
+    )
+    half = equations.columns(np.arange(3))
+    for one in (equations, half, half.of_squares(half.solved())):
+        np.testing.assert_allclose(one.solved().theta, replace(one, made=()).solved().theta)

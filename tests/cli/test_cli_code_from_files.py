@@ -6,9 +6,9 @@ import sys
 import pytest
 from cli_runs import QUICK, log, run, write
 
+from fle.cli import UsageError
 from fle.cli.commands import CHECK, COMMANDS, COMPARE, CONFIG, GATE, REPORT
 from fle.cli.entry import as_toml, as_words, parse, read_config, resolve
-from fle.cli.front import UsageError
 
 CONFIGURED = [command for command in COMMANDS if CONFIG in command.options]
 ASKING = [command for command in CONFIGURED if any(o.name == "policy" for o in command.options)]

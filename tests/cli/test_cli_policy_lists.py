@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from cli_runs import QUICK, ROWS, log, run, write
 
+from fle.cli import UsageError
 from fle.cli.compare_command import run_folders
-from fle.cli.front import UsageError
 from fle.cli.inputs import listed_policies
 
 

@@ -4,7 +4,7 @@ import json
 
 from cli_runs import QUICK, ROWS, log, run, write
 
-from fle.cli.run_files import DATA
+from fle.cli.evaluate_command import DATA
 
 
 def test_a_prepared_log_is_evaluated_as_its_source(capsys, tmp_path):

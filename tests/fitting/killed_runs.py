@@ -78,14 +78,14 @@ def report(out):
 
 
 def command(name, *words, out=None):
-    from fle.cli import main, run_files
+    from fle.cli import evaluate_command, main
     from fle.report import page
 
     # Vega takes seconds to put together, and is the same each time. Other commands write
     # tables alone: what they would draw is drawn again by repeating them, as reports are.
     page._bundle = lambda: "// Vega"
     if name not in ("report", "prepare"):
-        run_files.DRAWING = ("no such package",)
+        evaluate_command.DRAWING = ("no such package",)
     fit = [] if out is None else [*FIT, "--out", out]
     if main([name, *words, *fit]) != 0:
         raise SystemExit("the command failed")

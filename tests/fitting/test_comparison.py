@@ -24,7 +24,7 @@ from fle.fitting.encoding import Fitted, Frame
 from fle.models.support import anywhere
 from fle.policies import ActionTable
 from fle.returns import ReturnDistribution
-from fle.returns.dominance import Difference, pairs_of
+from fle.returns.intervals import Difference, pairs_of
 
 # Six standard errors of a share: a false alarm in 5e8 comparisons.
 SHARE = 6 * np.sqrt(0.25 / PAIRS)

@@ -7,7 +7,7 @@ import pytest
 from quick_fits import TABLE, cycle
 
 import fle
-from fle.cli import run_files
+from fle.cli import evaluate_command
 from fle.cli.messages import Messages
 from fle.recipe import (
     FIRST_LOOK,
@@ -93,10 +93,10 @@ def test_it_is_marked_everywhere(planned, tmp_path, monkeypatch):
     assert "A first look, estimated from logged data alone" in page
     assert FIRST_LOOK in page
     # Where nothing can draw, the page has the tables, and says so.
-    monkeypatch.setattr(run_files, "DRAWING", ("no_such_package",))
+    monkeypatch.setattr(evaluate_command, "DRAWING", ("no_such_package",))
     messages = Messages()
-    context = run_files.Context("", "", ("a <warning>",))
-    tables = run_files.draw_report(loaded, tmp_path / "tables.html", context, messages, None)
+    context = evaluate_command.Context("", "", ("a <warning>",))
+    tables = evaluate_command.draw_report(loaded, tmp_path / "tables.html", context, messages, None)
     assert "tables and no charts, as no_such_package is missing" in messages.warnings[0]
     page = tables.read_text()
     assert "a first look" in page

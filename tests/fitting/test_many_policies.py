@@ -11,9 +11,9 @@ from fle.errors import SettingsError
 from fle.fitting import contest as contests
 from fle.fitting.contest import Contest
 from fle.fitting.planning import Asked, LogFacts, Planner
-from fle.fitting.progress import Silent
 from fle.report.comparison_page import render_comparison
 from fle.returns import measure
+from fle.screen import Silent
 from fle.tasks import random_mdp, random_policy
 
 TASK = random_mdp(5, 2, seed=4, termination=0.1)

@@ -5,8 +5,7 @@ from quick_fits import TABLE, cycle
 
 import fle
 from fle.fitting import Silent, TerminalBar
-from fle.fitting.progress import default_progress
-from fle.screen import FRESH, doing
+from fle.screen import FRESH, default_progress, doing
 
 TRAINING = fle.Recipe(steps=2, batch_size=20, weight_decay=0.0)
 
@@ -52,7 +51,7 @@ def test_a_terminal_gets_a_bar(monkeypatch):
 
 def test_bar_shows_stage_loss_and_time_left(monkeypatch):
     clock = iter([130.0, 160.0, 190.0])
-    monkeypatch.setattr("fle.fitting.progress.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("fle.screen.time.monotonic", lambda: next(clock))
     stream = io.StringIO()
     bar = TerminalBar(stream, width=8)
     bar.start(4, "gmm")
@@ -75,7 +74,7 @@ def test_bar_shows_stage_loss_and_time_left(monkeypatch):
 
 def test_a_fit_that_goes_on_counts_from_where_it_was(monkeypatch):
     clock = iter([100.0, 110.0])
-    monkeypatch.setattr("fle.fitting.progress.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("fle.screen.time.monotonic", lambda: next(clock))
     stream = io.StringIO()
     bar = TerminalBar(stream)
     bar.start(10, "gmm")

@@ -9,7 +9,7 @@ import pytest
 import fle
 from fle.data import passes
 from fle.fitting import cross_fitting, occupancy
-from fle.fitting.progress import Silent
+from fle.screen import Silent
 
 # From 10,000 rows on the logging policy is estimated; a network of a few steps, as it is not what
 # is looked at, and fewer rows for an occupancy than there are.

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fle.report.panels import BINS, LEVELS, START_LEVEL, Axis, Panel
+from fle.report.contents import BINS, LEVELS, START_LEVEL, Axis, Panel
 from fle.report.style import NumberStyle, percent
 from fle.returns import ReturnDistribution, cvar, quantile
 

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from fle.errors import SettingsError
-from fle.returns.dominance import ERROR, Looks
+from fle.returns.intervals import ERROR, Looks
 
 
 def looks(values, influence, moved=0.0, errors=0.0):

@@ -20,6 +20,7 @@ from fle.baselines.least_squares import (
     Matrix,
     Solver,
     features_of,
+    product,
     ridge_of,
     scaled,
 )
@@ -156,9 +157,9 @@ class Moments:
 
     def __init__(self, equations: Equations):
         self._equations = equations
-        self._first = equations.solved(equations.weights)
+        self._first = equations.solved()
         self._values = equations.starts @ self._first.theta
-        self._spread = equations.of_squares(self._first).solved(equations.weights)
+        self._spread = equations.of_squares(self._first).solved()
         self._inner = np.maximum(equations.starts @ self._spread.theta, 0.0)
         drawn = equations.drawn_starts @ self._first.theta
         self._away = drawn - drawn.mean(axis=0)
@@ -292,6 +293,7 @@ def _equations(plan: Plan, generator: np.random.Generator) -> tuple[Equations, I
         starts=starts,
         drawn_starts=drawn_starts,
         stages=used.stages,
+        blocks=features.blocks(),
     )
     return equations, features.half()
 
@@ -411,32 +413,18 @@ class CandidateMeans:
 
     @cached_property
     def _gram(self) -> Matrix:
-        return self._weighted.T @ self.used.phi
+        return product(self._weighted, self.used.phi, self.used.features.blocks())
 
     @cached_property
     def _ridge(self) -> float:
-        return ridge_of(self.used.phi, self.used.weights)
-
-    @cached_property
-    def _blocks(self) -> list[tuple[IntArray, FloatArray]]:
-        """Rows of each action, and the columns that they fill: all others are zero."""
-        number = self.used.features.blocks()
-        width = self.used.phi.shape[1] // number
-        ones = self.used.phi[:, ::width]
-        rows = [np.flatnonzero(ones[:, block]) for block in range(number)]
-        columns = [slice(block * width, (block + 1) * width) for block in range(number)]
-        return [(r, self._weighted[r, c]) for r, c in zip(rows, columns, strict=True)]
-
-    def _product(self, after: Matrix) -> Matrix:
-        if self.used.features.blocks() == 1:
-            return self._weighted.T @ after
-        return np.concatenate([part.T @ after[rows] for rows, part in self._blocks])
+        return ridge_of(self._gram)
 
     def _fixed_point(
         self, after: Matrix, starts: Matrix, rewards: FloatArray, half: IntArray | None
     ) -> tuple[_Solution, FloatArray | None]:
         used, weights = self.used, self.used.weights
-        matrix, paid = self._gram - self._product(after), self._weighted.T @ rewards
+        onward = product(self._weighted, after, used.features.blocks())
+        matrix, paid = self._gram - onward, self._weighted.T @ rewards
         solver = Solver(matrix, self._ridge)
         theta = solver(paid)
         source = np.asarray(starts.mean(axis=0)).ravel()
@@ -467,14 +455,15 @@ class CandidateMeans:
             starts=starts,
             drawn_starts=starts,
             stages=used.stages,
+            blocks=used.features.blocks(),
         )
-        solved = equations.solved(used.weights)
+        solved = equations.solved()
         duals, owed = solved.influence(equations.start)
         found = _Solution((starts @ solved.theta)[:, 0], duals, owed[:, 0])
         if half is None:
             return found, None
         smaller = equations.columns(half)
-        return found, (smaller.starts @ smaller.solved(used.weights).theta)[:, 0]
+        return found, (smaller.starts @ smaller.solved().theta)[:, 0]
 
 
 def _in_groups(values: FloatArray, units: IntArray) -> FloatArray:

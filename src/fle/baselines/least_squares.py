@@ -209,6 +209,8 @@ class Equations:
     weights, groups: (k,).
     starts, drawn_starts: (m, F) of the initial observations, over actions and of a drawn one.
     stages: rows of each step of a horizon, the first step first; None for a fixed point.
+    blocks: of the columns of phi, see `Features`.
+    made: the products, where those of other equations say them.
     """
 
     phi: Matrix
@@ -221,28 +223,37 @@ class Equations:
     starts: Matrix
     drawn_starts: Matrix
     stages: tuple[IntArray, ...] | None
+    blocks: int = 1
+    made: tuple["Products", ...] = ()
 
     @property
     def start(self) -> FloatArray:
         """(F,) The mean over initial observations."""
         return np.asarray(self.starts.mean(axis=0)).ravel()
 
+    @cached_property
+    def products(self) -> tuple["Products", ...]:
+        """Of each step's rows; one where all rows serve every step."""
+        stages = self.stages or (np.arange(len(self.weights)),)
+        distinct = stages[:1] if all(rows is stages[0] for rows in stages) else stages
+        return self.made or tuple(Products.of(self, rows) for rows in distinct)
+
     def columns(self, kept: IntArray) -> "Equations":
         """In a smaller class."""
         names = ("phi", "after", "drawn", "starts", "drawn_starts")
-        return replace(self, **{name: getattr(self, name)[:, kept] for name in names})
+        made = tuple(each.columns(kept) for each in self.products)
+        return replace(self, made=made, **{name: getattr(self, name)[:, kept] for name in names})
 
     def of_squares(self, solved: Solved) -> "Equations":
         """Those of the variance: squared errors, and the discount once more."""
-        return replace(
-            self,
-            rewards=tuple(error**2 for error in solved.drawn_errors()),
-            after=scaled(self.after, self.discounts),
-        )
+        after = scaled(self.after, self.discounts)
+        made = tuple(each.onwards(self, after) for each in self.products)
+        rewards = tuple(error**2 for error in solved.drawn_errors())
+        return replace(self, rewards=rewards, after=after, made=made)
 
-    def solved(self, weights: FloatArray) -> Solved:
-        """With these weights of the rows."""
-        return (FixedPoint if self.stages is None else Backward)(self, weights)
+    def solved(self) -> Solved:
+        """The least squares."""
+        return FixedPoint(self) if self.stages is None else Backward(self)
 
     def resampled(self, generator: np.random.Generator) -> "Equations":
         """Of episodes, and of initial observations, drawn with replacement."""
@@ -252,20 +263,53 @@ class Equations:
         return replace(
             self,
             weights=self.weights * counts[self.groups],
+            made=(),
             starts=self.starts[chosen],
             drawn_starts=self.drawn_starts[chosen],
         )
 
 
+class Products(NamedTuple):
+    """Of some rows with weights W: phi' W phi and phi' W after, which take most of the time."""
+
+    rows: IntArray
+    inner: Matrix
+    onward: Matrix
+
+    @classmethod
+    def of(cls, equations: Equations, rows: IntArray) -> "Products":
+        """Of these rows."""
+        phi, after = at_rows(rows, equations.phi, equations.after)
+        weighted, blocks = scaled(phi, equations.weights[rows]), equations.blocks
+        return cls(rows, product(weighted, phi, blocks), product(weighted, after, blocks))
+
+    def columns(self, kept: IntArray) -> "Products":
+        """In a smaller class."""
+        cells = np.ix_(kept, kept)
+        return Products(self.rows, self.inner[cells], self.onward[cells])
+
+    def onwards(self, equations: Equations, after: Matrix) -> "Products":
+        """With the discount once more, by which `after` is scaled already."""
+        discounts = equations.discounts[equations.discounts > 0]
+        if len(discounts) == 0 or np.ptp(discounts) == 0:
+            return self._replace(onward=self.onward * discounts[:1].sum())
+        phi, after = at_rows(self.rows, equations.phi, after)
+        weighted = scaled(phi, equations.weights[self.rows])
+        return self._replace(onward=product(weighted, after, equations.blocks))
+
+    def solver(self, matrix: Matrix) -> "Solver":
+        """Of a matrix of these rows, with a ridge: little, in units of the features."""
+        return Solver(matrix, ridge_of(self.inner))
+
+
 class FixedPoint:
     """One theta on both sides."""
 
-    def __init__(self, equations: Equations, weights: FloatArray):
-        self._equations, self._weights = equations, weights
-        phi, (rewards,) = equations.phi, equations.rewards
-        weighted = scaled(phi, weights)
-        self._solver = Solver(weighted.T @ (phi - equations.after), ridge_of(phi, weights))
-        self.theta = self._solver(weighted.T @ rewards)
+    def __init__(self, equations: Equations):
+        self._equations, self._weights = equations, equations.weights
+        (rows,), (rewards,) = equations.products, equations.rewards
+        self._solver = rows.solver(rows.inner - rows.onward)
+        self.theta = self._solver(equations.phi.T @ (self._weights[:, None] * rewards))
 
     def influence(self, source: FloatArray) -> tuple[FloatArray, FloatArray]:
         """See `Solved`."""
@@ -289,14 +333,13 @@ class FixedPoint:
 class Backward:
     """From the last step to the first, and with the duals back to the last."""
 
-    def __init__(self, equations: Equations, weights: FloatArray):
-        self._equations, self._weights = equations, weights
-        self._steps: list[_Step] = []
-        for rows in equations.stages or ():
-            # Where all rows serve every step one factorisation does.
-            steps = self._steps
-            same = steps and steps[-1].rows is rows
-            steps.append(steps[-1] if same else _Step.of(equations, rows, weights))
+    def __init__(self, equations: Equations):
+        self._equations, self._weights = equations, equations.weights
+        weights, products = equations.weights, equations.products
+        steps = [_Step.of(equations, each) for each in products]
+        number = len(equations.stages or ())
+        # Where all rows serve every step one factorisation does.
+        self._steps: list[_Step] = steps if len(steps) == number else steps * number
         width = equations.rewards[0].shape[1]
         thetas = [np.zeros((equations.phi.shape[1], width))]
         for step, rewards in zip(self._steps[::-1], equations.rewards[::-1], strict=True):
@@ -343,14 +386,10 @@ class _Step(NamedTuple):
     onward: Matrix
 
     @classmethod
-    def of(cls, equations: Equations, rows: IntArray, weights: FloatArray) -> "_Step":
-        parts = equations.phi, equations.after, equations.drawn
-        if len(rows) < len(weights):
-            parts = tuple(part[rows] for part in parts)
-        phi, after, drawn = parts
-        weighted = scaled(phi, weights[rows])
-        solver = Solver(weighted.T @ phi, ridge_of(phi, weights[rows]))
-        return cls(rows, phi, after, drawn, solver, weighted.T @ after)
+    def of(cls, equations: Equations, made: Products) -> "_Step":
+        rows, inner, onward = made
+        phi, after, drawn = at_rows(rows, equations.phi, equations.after, equations.drawn)
+        return cls(rows, phi, after, drawn, made.solver(inner), onward)
 
 
 class Solver:
@@ -377,8 +416,24 @@ def scaled(matrix: Matrix, weights: FloatArray) -> Matrix:
     )
 
 
-def ridge_of(phi: Matrix, weights: FloatArray) -> float:
-    """What is added to the diagonal: little, in units of the features."""
-    squares = phi.multiply(phi) if issparse(phi) else phi**2
-    total = weights @ np.asarray(squares.sum(axis=1)).ravel()
-    return RIDGE * max(float(total) / phi.shape[1], 1e-30)
+def product(weighted: Matrix, other: Matrix, blocks: int) -> Matrix:
+    """weighted' other, where a row of the former fills the block of its action alone."""
+    if blocks == 1:
+        return weighted.T @ other
+    # The first column of a block is its constant.
+    width = weighted.shape[1] // blocks
+    parts = []
+    for block in range(blocks):
+        rows = np.flatnonzero(weighted[:, block * width])
+        parts.append(weighted[rows, block * width : (block + 1) * width].T @ other[rows])
+    return np.concatenate(parts)
+
+
+def at_rows(rows: IntArray, *parts: Matrix) -> tuple[Matrix, ...]:
+    """These rows of matrices, which are not copied where they are all."""
+    return parts if len(rows) == parts[0].shape[0] else tuple(part[rows] for part in parts)
+
+
+def ridge_of(inner: Matrix) -> float:
+    """What is added to the diagonal of phi' W phi: little, in units of the features."""
+    return RIDGE * max(float(inner.trace()) / inner.shape[0], 1e-30)

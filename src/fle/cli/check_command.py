@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from fle.cli import UsageError
 from fle.cli.commands import CHECK, COLUMNS
 from fle.cli.entry import as_toml
-from fle.cli.front import UsageError
 from fle.cli.inputs import inspect_data, named_policy, prepare_data
 from fle.cli.messages import (
     DONE,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from fle import models
-from fle.cli.front import SUMMARIES
+from fle.cli import SUMMARIES
 from fle.cli.options import (
     NONE,
     Option,

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 from fle.cli.check_command import describe
 from fle.cli.commands import COMPARE
 from fle.cli.entry import CONFIG
-from fle.cli.evaluate_command import results
+from fle.cli.evaluate_command import (
+    COMPARISON,
+    COMPARISON_PAGE,
+    DATA,
+    Context,
+    draw_comparison,
+    results,
+    settings_kept,
+    spoken_command,
+    write_run_files,
+)
 from fle.cli.inputs import (
     LONGEST_NAME,
     NamedPolicies,
@@ -31,20 +41,10 @@ from fle.cli.messages import (
     number_text,
     style_of,
 )
-from fle.cli.run_files import (
-    COMPARISON,
-    COMPARISON_PAGE,
-    DATA,
-    Context,
-    draw_comparison,
-    settings_kept,
-    spoken_command,
-    write_run_files,
-)
 from fle.data import Dataset
 from fle.files import make_directory, write_atomically
 from fle.recipe import FIRST_LOOK
-from fle.returns import dominance
+from fle.returns.intervals import MEANING
 from fle.returns.measures import usual_measures
 from fle.returns.risk import percentage
 from fle.screen import aligned, labelled, one_line
@@ -55,7 +55,7 @@ OWN = (CONFIG, DATA, COMPARISON, COMPARISON_PAGE)
 if TYPE_CHECKING:
     from fle.fitting import Comparison, Evaluation, Plan
     from fle.fitting.contest import Refusal
-    from fle.returns.dominance import Difference
+    from fle.returns.intervals import Difference
 
 
 def compare(options: argparse.Namespace, messages: Messages) -> Outcome:
@@ -66,7 +66,7 @@ def compare(options: argparse.Namespace, messages: Messages) -> Outcome:
     from fle.fitting.comparison import Comparison, ranking_weights
     from fle.fitting.contest import Contest
     from fle.fitting.jobs import Handling
-    from fle.fitting.progress import default_progress
+    from fle.screen import default_progress
 
     contest = Contest.of(
         planner(data, options),
@@ -212,7 +212,7 @@ def _lines(
         lines += ["", *(one_line(text) for text in comparison.dominance_in_words(names)), ""]
         lines += [
             f"pairs: {comparison.pairing()}",
-            f"note: {dominance.MEANING}",
+            f"note: {MEANING}",
             f"note: {comparison.caution()}",
         ]
     if comparison.unfitted:

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fle.cli.commands import COMMANDS, Command
-from fle.cli.front import (
+from fle.cli import (
     EXIT_CODES,
     REPRODUCE,
     REPRODUCE_MODULE,
@@ -25,6 +24,7 @@ from fle.cli.front import (
     has_reproduce,
     top_parser,
 )
+from fle.cli.commands import COMMANDS, Command
 from fle.cli.messages import (
     DONE,
     FAULT,

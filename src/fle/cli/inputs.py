@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fle import models
-from fle.cli.front import UsageError
+from fle.cli import UsageError
 from fle.cli.options import NONE
 from fle.data import Dataset, prepare, read
 from fle.data.readers.coding import Wishes

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fle.cli.front import UsageError
+from fle.cli import UsageError
 from fle.errors import SettingsError, nearest
 from fle.returns import Measure, measure
 from fle.returns.measures import Requirement

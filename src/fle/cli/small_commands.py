@@ -6,13 +6,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+from fle.cli import UsageError
 from fle.cli.commands import CALIBRATION, EVALUATE, FIT, INTERVAL, OPINIONS, QUICK
 from fle.cli.entry import build_parser, resolve, subparsers_of
-from fle.cli.evaluate_command import Truth, carry_out, true_returns
-from fle.cli.front import UsageError
+from fle.cli.evaluate_command import (
+    REPORT,
+    Context,
+    Truth,
+    carry_out,
+    draw_report,
+    read_context,
+    true_returns,
+)
 from fle.cli.inputs import planned, read_data_to_fit
 from fle.cli.messages import DONE, NOT_MET, UNDECIDED, WRONG_INPUT, Messages, Outcome, data_words
-from fle.cli.run_files import REPORT, Context, draw_report, read_context
 from fle.errors import TrainingError, nearest
 from fle.files import require_ours, write_atomically
 from fle.screen import aligned, labelled, one_line

@@ -12,8 +12,8 @@ from fle.data import validation
 from fle.data.episodes import Transitions
 from fle.data.passes import Array, gather, row_blocks
 from fle.data.schema import COLUMN_OF, FIELDS, OTHER_ARRAYS, ROW_FIELDS, WORDS, Kind
-from fle.data.validation import Context, flag_array, numeric_array, require_finite
-from fle.errors import DataError, Faults
+from fle.data.validation import Context, Faults, flag_array, numeric_array, require_finite
+from fle.errors import DataError
 
 FIRST_ROWS, MOST_CODES = 1_000, 50
 REQUIRED = tuple(name for name, column in COLUMN_OF.items() if WORDS[column].required)

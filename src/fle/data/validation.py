@@ -1,14 +1,15 @@
 """Turns one field of logged data into a checked NumPy array, or says which row cannot be used."""
 
 import reprlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fle.data.passes import Array, all_finite
-from fle.errors import DataError
+from fle.errors import DataError, FaultyDataError
 
 LARGEST_ID = 2**31 - 1
 # How far from one probabilities may sum, as rounding of what a log wrote leaves them.
@@ -16,6 +17,39 @@ SUM_TOLERANCE = 1e-3
 # How far above one a probability may be that was stored in float32.
 ROUNDING = 1e-6
 RENUMBER = "renumber them from 0, for example with np.unique(ids, return_inverse=True)[1]"
+
+
+class Faults:
+    """What is wrong with some data.
+
+    >>> faults = Faults(collect=True)
+    >>> with faults.caught():
+    ...     raise DataError("row 3 is nan")
+    >>> faults.found
+    ['row 3 is nan']
+
+    collect: keep faults in `found` and go on, where that makes sense; else the first is raised.
+    """
+
+    def __init__(self, *, collect: bool = False) -> None:
+        self._collect = collect
+        self.found: list[str] = []
+
+    @contextmanager
+    def caught(self) -> Iterator[None]:
+        """A part of the work that others do not depend on."""
+        try:
+            yield
+        except DataError as error:
+            if not self._collect:
+                raise
+            if str(error) not in self.found:
+                self.found.append(str(error))
+
+    def require_none(self) -> None:
+        """Go no further with faults that were collected: what follows would be their doing."""
+        if self.found:
+            raise FaultyDataError(self.found)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

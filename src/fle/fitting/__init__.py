@@ -7,8 +7,8 @@ from fle.fitting.jobs import carry_out
 from fle.fitting.measurement import StageRecord
 from fle.fitting.planning import evaluate, plan
 from fle.fitting.plans import Plan
-from fle.fitting.progress import Progress, Silent, TerminalBar
 from fle.fitting.runs import load
+from fle.screen import Progress, Silent, TerminalBar
 
 __all__ = [
     "Comparison",

@@ -19,23 +19,24 @@ from fle.fitting.jobs import Handling, Out, carried_out, carry_out, run_folder
 from fle.fitting.planning import Asked, Planner
 from fle.fitting.plans import Plan
 from fle.fitting.problem import Problem, RowUse, require_dataset, sum_of_discounts
-from fle.fitting.progress import Progress, Titled, default_progress
 from fle.fitting.targets import SAMPLE_BLOCK, Purpose, Randomness, draws, in_data_units
 from fle.models.specs import ModelSpec
 from fle.policies import Policy
 from fle.recipe import Recipe
 from fle.returns import ReturnDistribution
-from fle.returns.dominance import (
+from fle.returns.intervals import (
     MOST_IN_PAIRS,
     Difference,
     Dominance,
+    Estimate,
+    Interval,
+    difference_of,
     dominance,
     pairs_of,
     preference,
 )
-from fle.returns.intervals import Estimate, Interval, difference_of
 from fle.returns.measures import Measure, measure, usual_measures
-from fle.screen import Tabular, html_lines, html_table
+from fle.screen import Progress, Tabular, Titled, default_progress, html_lines, html_table
 
 PAIRS = 4 * SAMPLE_BLOCK
 HERE = Handling()

@@ -13,11 +13,11 @@ from fle.errors import FLEError, FLEWarning, SettingsError
 from fle.fitting.planning import Planner
 from fle.fitting.plans import Plan
 from fle.fitting.problem import Problem
-from fle.fitting.progress import Progress, Silent, Titled
 from fle.policies import Policy, TabulatedPolicy
 from fle.policies.answers import Coverage
-from fle.returns.dominance import ERROR, Looks, Outcome
+from fle.returns.intervals import ERROR, Looks, Outcome
 from fle.returns.measures import Measure
+from fle.screen import Progress, Silent, Titled
 
 if TYPE_CHECKING:
     from fle.baselines.fitted_q import MeanLook

@@ -13,9 +13,8 @@ from fle.fitting.evaluation import LoggedData, Provenance
 from fle.fitting.following import Coupling, Trail, discrete_coupling, linked_rows, normal_coupling
 from fle.fitting.model_choice import chosen_model, suggested
 from fle.fitting.occupancy import Occupancy, occupancy
-from fle.fitting.plans import Plan
+from fle.fitting.plans import Plan, planned_memory
 from fle.fitting.problem import Problem, Question, chosen_stages, stages_of
-from fle.fitting.progress import planned_memory
 from fle.fitting.remarks import data_remarks
 from fle.fitting.replicates import Resampling
 from fle.fitting.runs import continued_encoder

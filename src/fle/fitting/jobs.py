@@ -21,9 +21,9 @@ from fle.fitting.evaluation import Evaluation, Provenance, current_versions
 from fle.fitting.loop import LoopState
 from fle.fitting.plan_files import PlanWriter, read_plan
 from fle.fitting.plans import Plan
-from fle.fitting.progress import Progress, Silent, Titled, default_progress
 from fle.fitting.replicates import Resampling, refit, warm_loop
 from fle.fitting.runs import CHECKPOINTS, begin_run, has_result
+from fle.screen import Progress, Silent, Titled, default_progress
 
 Name = TypeVar("Name", bound=Hashable)
 Out = Mapping[Any, str | os.PathLike[str]] | str | os.PathLike[str] | None

@@ -26,7 +26,6 @@ from fle.fitting.optimiser import (
     with_parameters,
 )
 from fle.fitting.problem import Stage
-from fle.fitting.progress import Progress
 from fle.fitting.remarks import explained_by, lost_tail, overfitting
 from fle.fitting.targets import (
     LINE_BLOCK,
@@ -41,6 +40,7 @@ from fle.models.objectives import GradientObjective, Objective, Transition
 from fle.models.specs import ModelSpec
 from fle.models.support import Support, anywhere, return_limits, support_of
 from fle.recipe import HANDICAPS, HELD_OUT, LEAST_ROWS, LEAST_SCALE, WEIGHT_DECAYS, Resolved
+from fle.screen import Progress
 
 # The chance at which what a rival says of a fit's residuals is taken for a fault of the fit [0029].
 MISSED = 0.01

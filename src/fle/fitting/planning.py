@@ -20,14 +20,13 @@ from fle.fitting.large_logs import LargeLog
 from fle.fitting.optimiser import keep_compiled
 from fle.fitting.plans import Plan
 from fle.fitting.problem import Question, RowUse, checked_gamma, require_dataset
-from fle.fitting.progress import Progress
 from fle.fitting.remarks import ends_at
 from fle.fitting.runs import Earlier, going_on_from, inherited
 from fle.models.specs import ModelSpec, as_plain
 from fle.policies import Policy, TabulatedPolicy, settle, tabulated
 from fle.recipe import Recipe
 from fle.returns.intervals import Interval
-from fle.screen import doing
+from fle.screen import Progress, doing
 
 ROW_USES = ("all", "step", "split")
 

@@ -1,11 +1,13 @@
-"""A plan: an evaluation before it is trained, how it prints, and how it is carried out."""
+"""A plan: an evaluation before it is trained, what it will take, and how it is carried out."""
 
 import os
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
-from typing import Any
+from functools import cache, cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,19 +24,37 @@ from fle.fitting.loop import Finished, Keeper, Loop, NothingKept
 from fle.fitting.measurement import Visits, bellman_errors
 from fle.fitting.occupancy import Occupancy
 from fle.fitting.problem import Problem, Stage
-from fle.fitting.progress import Cost, Progress, Silent, default_progress, expected_cost
 from fle.fitting.remarks import unsettled
 from fle.fitting.replicates import NoRefitKept, RefitKeeper, Resampling, replicates
 from fle.fitting.runs import Growth, begin_run
-from fle.models.objectives import GradientObjective
+from fle.fitting.targets import LINE_BLOCK, MOST_CANDIDATES, TABLE_NUMBERS
+from fle.models.law import Sizes
+from fle.models.objectives import POOL, GradientObjective
 from fle.models.specs import ModelSpec, as_plain
 from fle.policies import ActionTable, TabulatedPolicy
 from fle.policies.answers import Answers
 from fle.recipe import Resolved
 from fle.returns.intervals import Interval
-from fle.screen import Tabular, doing, html_lines
+from fle.screen import Progress, Silent, Tabular, default_progress, doing, html_lines
 
 First = Callable[[Evaluation], None]
+# A training step takes about this many times its bare matrix products (`benchmarks/step_time.py`),
+# and a fit this many seconds to compile.
+STEP_OVER_PRODUCTS, COMPILATION = 3.0, 6.0
+SIDE, REPETITIONS = 64, 200
+# Products that take as long as what the optimiser does with one parameter.
+PASSES = 30
+# Bytes that JAX and what it compiles take.
+RUNTIME = 300 * 2**20
+# How often parameters lie in memory: while a stage is trained (the law, its gradient, average and
+# moments, and what is worked out between them), and of every fit that is kept.
+WHILE_TRAINED, WHILE_KEPT = 20, 3
+# What the networks have at hand of a line, as a multiple of their layers.
+AT_HAND = 2
+# Numbers of a row that tell how far the log is followed.
+LINES = 6
+# Bytes of a row, and of each of its candidates, while a plan is made (`benchmarks/many_rows.py`).
+PLANNED, PLANNED_A_CANDIDATE = 120, 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +120,7 @@ class Plan(Tabular):
         return self.problem.horizon == 1
 
     @cached_property
-    def cost(self) -> Cost:
+    def cost(self) -> "Cost":
         """What training will take, roughly, on this machine."""
         return expected_cost(
             self.model,
@@ -357,3 +377,124 @@ def with_calibration(planned: Plan, evaluation: Evaluation) -> Evaluation:
     except FLEError as refusal:
         return replace(evaluation, notes=(*evaluation.notes, f"no calibration: {refusal}"))
     return replace(evaluation, calibration=found)
+
+
+class Cost(NamedTuple):
+    """What training takes: optimiser steps, times that a row is used, and guesses of the rest.
+
+    seconds: on this machine, with a core to itself. memory: bytes beside the data itself. rows: of
+    the data.
+    """
+
+    steps: int
+    row_uses: int
+    seconds: float
+    memory: int
+    rows: int
+
+    def in_words(self) -> str:
+        """In one line."""
+        return (
+            f"{self.steps:,} optimiser steps, {self.row_uses:,} uses of a row, about "
+            f"{self.seconds:,.0f} s on this machine with a core to itself, and "
+            f"{self.memory / 2**30:.2g} GiB of memory"
+        )
+
+    def require_memory(self) -> None:
+        """Refuse a fit that does not fit in memory, before anything of it is allocated."""
+        require_memory(self.memory, "The fit", self.rows)
+
+
+def expected_cost(
+    spec: ModelSpec,
+    recipe: Resolved,
+    sizes: Sizes,
+    *,
+    stages: int,
+    kept: int,
+    rows: int,
+    candidates: int,
+) -> Cost:
+    """From the widths of the networks and the speed of a matrix product here.
+
+    A step has two products backward for one forward, and one at the next inputs; what is looked up
+    costs the optimiser alone, which goes over all parameters.
+
+    kept: fits that the result needs. candidates: actions of a row that the policy may take.
+    """
+    steps = recipe.steps * stages
+    uses = steps * recipe.batch_size
+    widths = _widths(spec, sizes)
+    # A table is made where its lines are used often enough, and where they ask several fits.
+    worth = rows * candidates <= recipe.steps * recipe.batch_size * min(candidates, recipe.draws)
+    tabulated = worth or kept > 1
+    memory = _memory(sizes, widths, kept, rows, candidates, tabulated=tabulated)
+    if not widths:
+        return Cost(0, stages * rows, COMPILATION, memory, rows)
+    looked_up = sum(number - 1 for _, number in sizes.codes) * widths[1]
+    products = 2.0 * 4 * (_entries(widths) - looked_up) * uses
+    passes = 2.0 * PASSES * looked_up * steps
+    seconds = COMPILATION + STEP_OVER_PRODUCTS * (products + passes) / _speed()
+    return Cost(steps, uses, seconds, memory, rows)
+
+
+def planned_memory(rows: int, candidates: int) -> int:
+    """Bytes that making a plan takes beside the data and the table of what the policy does.
+
+    With candidates: what the logging policy does, and the coupling of both. Without: the chance to
+    follow the log, rewards, weights, and orders of rows.
+    """
+    return rows * (PLANNED + PLANNED_A_CANDIDATE * candidates)
+
+
+def _memory(
+    sizes: Sizes, widths: list[int], kept: int, rows: int, candidates: int, *, tabulated: bool
+) -> int:
+    """Rows with their candidates, the tables that are prepared from them, and the parameters."""
+    observation = 1 if sizes.discrete_observations else sizes.observation
+    action = 1 if sizes.discrete_actions else sizes.action
+    stored = 2 * observation + action + sizes.returns + candidates * (action + 1)
+    # How far the log is followed, and what it earned there, in float64.
+    stored += 2 * (LINES + sizes.returns)
+    if not widths:
+        # A fit that is computed at once has all rows before it.
+        return RUNTIME + 4 * rows * (2 * stored + (1 + candidates) * sizes.inputs)
+    # What every network sees: numbers that have products in the trend, and codes.
+    numbers = sizes.inputs - len(sizes.codes)
+    parameters = _entries(widths) + numbers**2 * sizes.returns
+    line = sizes.inputs + min(candidates, MOST_CANDIDATES) * widths[-1]
+    table = min(rows * line, max(TABLE_NUMBERS, rows * (sizes.inputs + POOL)))
+    layers = AT_HAND * min(LINE_BLOCK, rows) * candidates * (sizes.inputs + sum(widths[1:]))
+    copies = WHILE_TRAINED + WHILE_KEPT * kept
+    tables = 2 * table if tabulated else 0
+    return RUNTIME + 4 * (rows * stored + tables + layers + copies * parameters)
+
+
+def _entries(widths: list[int]) -> int:
+    return sum(a * b for a, b in pairwise(widths))
+
+
+def _widths(spec: ModelSpec, sizes: Sizes) -> list[int]:
+    """Of the layers of a network, where the model says them; else none."""
+    values = spec.values()
+    # No hidden layers at all are a network too.
+    hidden = values.get("hidden", values.get("context"))
+    if hidden is None:
+        return []
+    layers = (hidden, hidden) if isinstance(hidden, int) else tuple(hidden)
+    outputs = 1
+    for name, factor in (("components", 3), ("bins", 1), ("atoms", 1), ("quantiles", 1)):
+        outputs = max(outputs, factor * (values.get(name) or 1) * sizes.returns)
+    return [sizes.features, *layers, outputs]
+
+
+@cache
+def _speed() -> float:
+    """Operations a second of matrix products of a step's size, which one core does alone."""
+    left = np.ones((SIDE, SIDE), np.float32)
+    best = np.inf
+    for _ in range(REPETITIONS):
+        began = time.perf_counter()
+        left @ left
+        best = min(best, time.perf_counter() - began)
+    return 2 * SIDE**3 / max(best, 1e-9)

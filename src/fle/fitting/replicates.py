@@ -15,10 +15,10 @@ from fle.data.episodes import starts_episode
 from fle.fitting.encoding import Fitted
 from fle.fitting.loop import Loop, LoopState
 from fle.fitting.problem import Stage
-from fle.fitting.progress import Progress
 from fle.fitting.targets import Purpose, Randomness
 from fle.recipe import REFIT_LEFT, REFIT_SHARE, REFIT_STEPS
 from fle.returns.intervals import Interval
+from fle.screen import Progress
 
 # Replicates that are trained side by side: a fit has one thread, and each needs memory of its own.
 SIDE_BY_SIDE = 2

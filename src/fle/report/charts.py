@@ -9,8 +9,16 @@ import numpy as np
 
 from fle.files import write_atomically
 from fle.fitting import StageRecord
-from fle.report.contents import Contents, Coordinate, FloatArray, Joint, coordinates_of
-from fle.report.panels import LEVELS, START_LEVEL, Panel
+from fle.report.contents import (
+    LEVELS,
+    START_LEVEL,
+    Contents,
+    Coordinate,
+    FloatArray,
+    Joint,
+    Panel,
+    coordinates_of,
+)
 from fle.report.style import (
     HEIGHT,
     IMAGE,

@@ -7,8 +7,8 @@ from typing import Any
 from fle.files import write_atomically
 from fle.fitting import Comparison
 from fle.report.charts import DASHED, SOLID, cdf_line, probability_axis
+from fle.report.contents import LEVELS, START_LEVEL, Axis, Panel
 from fle.report.page import Frame, framed
-from fle.report.panels import LEVELS, START_LEVEL, Axis, Panel
 from fle.report.style import (
     MOST_CURVES,
     PAGE,
@@ -21,7 +21,8 @@ from fle.report.style import (
     value_axis,
 )
 from fle.report.wording import capital, written, written_ends
-from fle.returns import Measure, dominance, measure
+from fle.returns import Measure, measure
+from fle.returns.intervals import MEANING
 from fle.returns.measures import usual_measures
 from fle.returns.risk import percentage
 
@@ -67,7 +68,7 @@ def render_comparison(comparison: Comparison, by: Measure, title: str) -> str:
         "pairs": _pairs(comparison, names),
         "pairing": capital(comparison.pairing()),
         "dominance": comparison.dominance_in_words(names),
-        "dominance_meaning": capital(dominance.MEANING),
+        "dominance_meaning": capital(MEANING),
         "caution": comparison.caution(),
         "interval": None
         if comparison.level is None

@@ -21,13 +21,15 @@ from fle.report import wording
 from fle.report.charts import page_charts
 from fle.report.contents import (
     INTERVAL_DRAWS,
+    LEVELS,
+    START_LEVEL,
     Contents,
     Coordinate,
     Extras,
     FloatArray,
+    Panel,
     gather,
 )
-from fle.report.panels import LEVELS, START_LEVEL, Panel
 from fle.report.style import NumberStyle, altair_or_error, percent
 from fle.returns import ReturnDistribution, measure
 from fle.returns.intervals import half_width

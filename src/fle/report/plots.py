@@ -16,8 +16,7 @@ from fle.report.charts import (
     probability_axis,
     stage_returns_chart,
 )
-from fle.report.contents import Coordinate, coordinates_of, gather, joints_of
-from fle.report.panels import LEVELS, Axis, Panel
+from fle.report.contents import LEVELS, Axis, Coordinate, Panel, coordinates_of, gather, joints_of
 from fle.report.style import (
     HEIGHT,
     IMAGE,

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fle.report.contents import HEADLINE, Contents, Coordinate
-from fle.report.panels import START_LEVEL, Panel
+from fle.report.contents import HEADLINE, START_LEVEL, Contents, Coordinate, Panel
 from fle.report.style import NumberStyle, percent
 from fle.returns import Measure, measure
 from fle.returns.measures import RISK_LEVEL, further_measures, usual_measures

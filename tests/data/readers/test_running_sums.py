@@ -5,8 +5,8 @@ import zlib
 import numpy as np
 import pytest
 
-from fle.data.readers import growing
-from fle.data.readers.growing import GrowingArray, RunningSums
+from fle.data.readers import streaming
+from fle.data.readers.streaming import GrowingArray, RunningSums
 
 
 @pytest.mark.parametrize("block", [64, 1_000, 2**20])
@@ -36,8 +36,8 @@ def test_a_file_that_nothing_is_written_to():
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 2)])
 def test_an_array_that_grows(tmp_path, monkeypatch, shape):
-    monkeypatch.setattr(growing, "BLOCK_BYTES", 256)
-    monkeypatch.setattr(growing, "TOGETHER", 32)
+    monkeypatch.setattr(streaming, "BLOCK_BYTES", 256)
+    monkeypatch.setattr(streaming, "TOGETHER", 32)
     generator = np.random.default_rng(1)
     parts = [generator.integers(-9, 9, (rows, *shape)) for rows in (5, 70, 1, 40)]
     array = GrowingArray(tmp_path / "array.bin", 200)
@@ -56,5 +56,5 @@ def test_an_array_that_grows(tmp_path, monkeypatch, shape):
     assert len(content) == entry.bytes
     blocks = [content[start : start + 256] for start in range(0, len(content), 256)]
     assert entry.checksums == [zlib.crc32(part) for part in blocks]
-    found = growing.mapped(tmp_path / "array.bin", entry)
+    found = streaming.mapped(tmp_path / "array.bin", entry)
     np.testing.assert_array_equal(found, np.concatenate([expected, parts[0][:1]]))

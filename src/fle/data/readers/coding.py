@@ -20,7 +20,8 @@ from fle.data.readers.columns import (
     refuse_nulls,
 )
 from fle.data.readers.names import Names, Roles
-from fle.errors import DataError, Faults, SettingsError
+from fle.data.validation import Faults
+from fle.errors import DataError, SettingsError
 
 MISSING = ("refuse", "indicator", "forward")
 # One feature each; more texts than that are no categories.

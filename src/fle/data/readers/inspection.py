@@ -12,7 +12,8 @@ from fle.data.readers.coding import MOST_CATEGORIES, Wishes
 from fle.data.readers.columns import Columns, Source, is_number, with_every_row
 from fle.data.readers.names import find_roles
 from fle.data.readers.reading import open_table, read_mapped
-from fle.errors import DataError, Faults, FaultyDataError
+from fle.data.validation import Faults
+from fle.errors import DataError, FaultyDataError
 
 # The middle of a column, and how many of its widths away a value is suspicious.
 CENTRAL = (0.01, 0.99)

@@ -8,7 +8,8 @@ from fnmatch import fnmatchcase
 from typing import TypeAlias
 
 from fle.data.schema import WORDS
-from fle.errors import DataError, Faults
+from fle.data.validation import Faults
+from fle.errors import DataError
 
 # Which of several patterns a column matched, and what distinguishes it there.
 Key: TypeAlias = tuple[int, str | int]

@@ -18,7 +18,6 @@ from fle.data.readers.arrow_tables import leaf_names, parquet_schema
 from fle.data.readers.coding import Wishes
 from fle.data.readers.columns import DATE_NAMES, Columns, Part, precision
 from fle.data.readers.formats import PREPARED, find_files, optional_package
-from fle.data.readers.growing import GrowingArray, Tally
 from fle.data.readers.names import Names, Roles, find_roles
 from fle.data.readers.prepared_log import (
     FORMAT,
@@ -31,15 +30,18 @@ from fle.data.readers.prepared_log import (
 )
 from fle.data.readers.reading import table_values
 from fle.data.readers.streaming import (
+    GrowingArray,
     KnownIds,
     LogPart,
     Shard,
+    Tally,
     memory_of_parts,
     parts_of,
     shards_of,
 )
 from fle.data.schema import FACTS, OTHER_ARRAYS, ROW_FIELDS, WORDS
-from fle.errors import DataError, Faults, FLEError, Remark, added_up
+from fle.data.validation import Faults
+from fle.errors import DataError, FLEError, Remark, added_up
 from fle.files import LOCK_NAME, make_directory, remove_leftovers, sole_writer, write_json
 from fle.manifests import MANIFEST, write_manifest
 

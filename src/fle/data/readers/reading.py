@@ -43,11 +43,12 @@ from fle.data.readers.names import Names, Roles, find_roles, reward_names
 from fle.data.readers.prepared_log import is_cache, open_prepared, read_cache
 from fle.data.schema import COLUMN_OF, WORDS
 from fle.data.validation import (
+    Faults,
     episode_array,
     numeric_array,
     require_same_names,
 )
-from fle.errors import DataError, Faults, FaultyDataError, SettingsError
+from fle.errors import DataError, FaultyDataError, SettingsError
 
 # A row that a message names: "row 3", or both of "rows 3 and 4".
 ROW = re.compile(r"(?<=\brow )\d+|(?<=\brows )\d+(?= and)|(?<=\d and )\d+(?=\))")
