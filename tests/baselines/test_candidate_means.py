@@ -121,3 +121,28 @@ def test_products_are_those_of_half_the_class_and_of_squares(horizon, varied):
     half = equations.columns(np.arange(3))
     for one in (equations, half, half.of_squares(half.solved())):
         np.testing.assert_allclose(one.solved().theta, replace(one, made=()).solved().theta)
+
+
+@pytest.mark.filterwarnings("ignore::fle.errors.FLEWarning")
+@pytest.mark.parametrize("horizon", [None, 2])
+def test_pairs_that_were_never_logged_are_counted(horizon):
+    """One state; half of the policy's actions were never logged. By hand: 0.5 a step."""
+    data = fle.Dataset(
+        observations=np.zeros(6, int),
+        actions=np.zeros(6, int),
+        rewards=np.arange(6.0) - 2.5,
+        next_observations=np.zeros(6, int),
+        terminations=np.zeros(6, bool),
+        truncations=np.arange(6) % 3 == 2,
+        episodes=np.arange(6) // 3,
+        number_of_actions=2,
+    )
+    how = {"gamma": DISCOUNT} if horizon is None else {"horizon": horizon, "rows": "all"}
+    plan = fle.plan(data, np.array([[0.5, 0.5]]), model=MODEL, recipe={"trace": 0.0}, **how)
+    found = fitted_q_evaluation(plan, replicates=0)
+    # What follows a pair that was never logged is not known either, and counts as nothing.
+    kept = 0.5 * (DISCOUNT if horizon is None else 1.0)
+    visits = 0.5 * sum(kept**step for step in range(horizon or 200))
+    size = np.hypot(found.means[0].value, found.stds[0].value)
+    assert found.class_errors[0] == pytest.approx(visits * size, rel=1e-3)
+    assert f"{visits:.2g} visits an episode" in found.remarks[0]

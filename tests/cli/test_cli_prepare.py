@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 from cli_runs import QUICK, ROWS, log, run, write
 
 from fle.cli.evaluate_command import DATA
@@ -31,3 +32,11 @@ def test_what_is_missing_is_said(capsys, tmp_path):
     answer = run(capsys, "prepare", tmp_path / "none.parquet", tmp_path / "log")
     assert answer.code == 2
     assert "no such file" in answer.err
+    words = write(tmp_path, log(action=np.array(["A", "B"])[log()["action"]]))
+    answer = run(capsys, "prepare", words, tmp_path / "log")
+    assert "name all actions with --action-labels ..." in answer.err
+    given = ("--action-labels", "A", "--action-labels", "B")
+    answer = run(capsys, "prepare", words, tmp_path / "log", *given)
+    assert answer.code == 0, answer.err
+    assert "MiB" in answer.out
+    assert not any(line.startswith("action ") for line in answer.out.splitlines())

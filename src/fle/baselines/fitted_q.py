@@ -38,6 +38,8 @@ MOST_ROWS, MOST_STARTS = 60_000, 10_000
 # Uses of a row by the steps of a horizon, likewise.
 MOST_USES = 400_000
 REPLICATES = 20
+# Visits of an episode that are not worth a word.
+RARE = 1e-3
 # Of intervals that are asked for without a level.
 LEVEL = 0.9
 # Groups of episodes, and of starts, whose influence is kept: enough for a standard error.
@@ -50,7 +52,7 @@ class MeanEstimate:
 
     means, stds: one for each coordinate of the return, with standard errors over episodes.
     class_errors, std_class_errors: how far they move with half of the features, a rough sign of
-        what is wrong with the class; zero where it is exact.
+        what is wrong with the class; where it is exact, what never logged pairs may be worth.
     effective_size: how many episodes, all alike, would say as much.
     replicates: means and standard deviations, each (B, d), of fits to resampled episodes.
     """
@@ -132,8 +134,14 @@ def fitted_q_evaluation(plan: Plan, *, replicates: int = REPLICATES, seed: int =
         errors = tuple(values.std(axis=0, ddof=1) for values in laws)
     else:
         errors = np.sqrt(moments.mean_variance) * unit, moments.std_error * unit
-    moved = np.zeros_like(moments.mean), np.zeros_like(moments.mean)
-    if half is not None:
+    remarks: tuple[str, ...] = ()
+    if half is None:
+        # Pairs that no row has count as worth 0, and may be worth what a return is.
+        visits = moments.unseen
+        moved = (visits * np.hypot(moments.mean, moments.std),) * 2
+        if visits > RARE:
+            remarks = (f"{visits:.2g} visits an episode are at pairs that were never logged",)
+    else:
         smaller = Moments(equations.columns(half))
         moved = np.abs(smaller.mean - moments.mean), np.abs(smaller.std - moments.std)
     return MeanEstimate(
@@ -144,6 +152,7 @@ def fitted_q_evaluation(plan: Plan, *, replicates: int = REPLICATES, seed: int =
         moments.effective_size,
         _figures(moments.std * unit, errors[1]),
         tuple((moved[1] * unit).tolist()),
+        remarks,
         replicates=laws,
     )
 
@@ -166,6 +175,11 @@ class Moments:
         self.mean: FloatArray = self._values.mean(axis=0)
         variance = self._inner.mean(axis=0) + self._away.var(axis=0)
         self.std: FloatArray = np.sqrt(np.maximum(variance, 1e-30))
+
+    @property
+    def unseen(self) -> float:
+        """Discounted visits of an episode to pairs that no row has, which count as worth 0."""
+        return max(float(self._equations.start @ self._first.unseen()), 0.0)
 
     @property
     def start_variance(self) -> FloatArray:

@@ -199,6 +199,9 @@ class Solved(Protocol):
     def drawn_errors(self) -> tuple[FloatArray, ...]:
         """(rows, d) Of each step's rows, with a drawn next action; one step for a fixed point."""
 
+    def unseen(self) -> FloatArray:
+        """(F,) Discounted visits, from each pair on, to pairs that no row has: worth 0 in theta."""
+
 
 @dataclass(frozen=True, eq=False)
 class Equations:
@@ -297,6 +300,12 @@ class Products(NamedTuple):
         weighted = scaled(phi, equations.weights[self.rows])
         return self._replace(onward=product(weighted, after, equations.blocks))
 
+    @property
+    def unseen(self) -> FloatArray:
+        """(F,) 1 for each feature that no row has, else 0."""
+        found: FloatArray = (self.inner.diagonal() == 0).astype(float)
+        return found
+
     def solver(self, matrix: Matrix) -> "Solver":
         """Of a matrix of these rows, with a ridge: little, in units of the features."""
         return Solver(matrix, ridge_of(self.inner))
@@ -324,6 +333,12 @@ class FixedPoint:
     def drawn_errors(self) -> tuple[FloatArray, ...]:
         """See `Solved`."""
         return (self._errors(self._equations.drawn),)
+
+    def unseen(self) -> FloatArray:
+        """See `Solved`."""
+        (rows,) = self._equations.products
+        visits: FloatArray = self._solver(rows.onward @ rows.unseen) + rows.unseen
+        return visits
 
     def _errors(self, after: Matrix) -> FloatArray:
         (rewards,) = self._equations.rewards
@@ -364,6 +379,15 @@ class Backward:
     def drawn_errors(self) -> tuple[FloatArray, ...]:
         """See `Solved`."""
         return tuple(self._errors(n, step.drawn) for n, step in enumerate(self._steps))
+
+    def unseen(self) -> FloatArray:
+        """See `Solved`."""
+        products = self._equations.products
+        each = products if len(products) == len(self._steps) else products * len(self._steps)
+        visits = np.zeros(len(self.theta))
+        for step, rows in zip(self._steps[::-1], each[::-1], strict=True):
+            visits = step.solver(step.onward @ visits) + rows.unseen
+        return visits
 
     @cached_property
     def _expected_errors(self) -> list[FloatArray]:

@@ -190,7 +190,7 @@ def _fitted_q(mean: MeanEstimate) -> list[Opinion]:
         if mean.std_class_errors[place] > ROUGH * figures["std"].value:
             # An error of Q adds to the variance, at every step, and never takes away from it.
             del figures["std"]
-            remarks += ("its functions are too coarse for a standard deviation",)
+            remarks = remarks or ("its functions are too coarse for a standard deviation",)
         found.append(Opinion(mean.name, name, figures, mean.effective_size, None, remarks))
     return found
 

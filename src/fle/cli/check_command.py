@@ -271,8 +271,12 @@ def prepare(options: argparse.Namespace, messages: Messages) -> Outcome:
         "actions": data.action_names,
         "rewards": data.reward_names,
     }
-    rows = [("log", repr(data)), ("folder", f"{folder}, {size / 2**30:.3g} GiB")]
+    shown = f"{size / 2**30:.3g} GiB" if size >= 2**30 else f"{size / 2**20:.3g} MiB"
+    rows = [("log", repr(data)), ("folder", f"{folder}, {shown}")]
     for field, columns in contents.statistics.items():
+        if field == "actions" and data.number_of_actions is not None:
+            # Codes have no mean.
+            continue
         for number, figures in enumerate(columns):
             name = names[field][number] if names[field] else field.removesuffix("s")
             rows.append((name, "{:.4g} ± {:.4g}, from {:.4g} to {:.4g}".format(*figures)))

@@ -322,7 +322,7 @@ def _answer(
     if before is None:
         lines += _distances(evaluation, true)[1]
     opinions = evaluation.second_opinions
-    if opinions is not None:
+    if opinions is not None and before is None:
         lines += ["", *opinions_table(evaluation)]
     lines.append("")
     if opinions is not None:
@@ -338,7 +338,13 @@ def _answer(
         lines.append(f"calibration: {one_line(evaluation.calibration.in_words())}")
     if evaluation.logged.remark is not None:
         lines.append(f"logged: {evaluation.logged.remark}")
-    return lines + [f"note: {note}" for note in evaluation.notes]
+    lines += [f"note: {note}" for note in evaluation.notes]
+    if plan.interval is not None and evaluation.refits is None:
+        lines.append(
+            f"intervals follow, from {plan.interval.replicates} more fits, or are left out by"
+            " --interval none"
+        )
+    return lines
 
 
 def _heading(

@@ -143,6 +143,8 @@ def say(line: str) -> None:
 def in_options(text: str) -> str:
     """What the Python functions call `reward=...` is the option --reward here."""
     names = "|".join(ARGUMENTS)
+    # A list is an option that is repeated.
+    text = text.replace("=[...]", "=...")
     # `anyway=True` is a switch, which has no value.
     text = re.sub(rf"(?<![\w.-])({names})=True\b", lambda found: _option(found[1]), text)
     text = re.sub(
@@ -251,7 +253,7 @@ def _check_cells(measure: Measure, checked: dict[str, Check], style: "NumberStyl
     if found is None:
         return ["-", "-"]
     low, high = (cell(measure, end, style) for end in (found.low, found.high))
-    return [f"{low} to {high}", f"{found.errors:+.1f}"]
+    return [f"{low} to {high}", f"{round(found.errors, 1) + 0.0:+.1f}"]
 
 
 def interval_heading(replicates: Replicates) -> str:

@@ -159,7 +159,7 @@ def _rows(c: Coordinate, shown: Sequence[Measure]) -> list[tuple[str, list[str]]
             between += ["–", "–"]
         elif checked is not None:
             ends = written_ends(one, (checked.low, checked.high), c.style)
-            away = f"{checked.errors:+.1f}".replace("-", "\N{MINUS SIGN}")
+            away = f"{round(checked.errors, 1) + 0.0:+.1f}".replace("-", "\N{MINUS SIGN}")
             between += [ends, away]
         rows.append((capital(one.label), [first, *between, *others]))
     return rows

@@ -115,8 +115,8 @@ def _looked_at(
     files = find_files(source)
     if files.kind != "parquet":
         raise DataError(
-            f"{files.paths[0]}: expected Parquet, got {files.kind}; such a log is read whole, by"
-            " `fle.read`"
+            f"{files.paths[0]}: expected Parquet, got {files.kind}; it need not be prepared:"
+            " `fle.read` and the commands read it whole"
         )
     for role in ("terminated", "truncated"):
         if isinstance(asked[role], bool):
