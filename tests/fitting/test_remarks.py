@@ -8,7 +8,7 @@ from quick_fits import TABLE
 
 import fle
 from fle.errors import CoverageError
-from fle.fitting.remarks import explained_by, tail_index
+from fle.fitting.remarks import explained_by, heard, tail_index
 
 QUICK = fle.Recipe(steps=10, batch_size=50, weight_decay=0.0)
 
@@ -196,7 +196,18 @@ def test_a_rival_that_sees_nothing_says_nothing():
     assert np.mean(np.array(found) < 0.1) == pytest.approx(0.1, abs=4 * 0.0134)
 
 
-def test_a_rival_that_sees_what_is_missing_is_heard_whatever_its_errors():
+def test_a_rival_is_heard_where_its_errors_are_smaller_than_what_it_sees():
+    # Of what is missed, 0.3; its own errors are 0.1 and 0.3. The best mix gives it the weights
+    # 0.09 / 0.10 = 0.9 and 0.09 / 0.18 = 0.5. Standard errors: sqrt(1.09 / (4,800 * 0.10)) = 0.048
+    # and sqrt(1.09 / (4,800 * 0.18)) = 0.036, so both are four or more of them from two thirds.
+    generator = np.random.default_rng(0)
+    effect = generator.normal(0, 0.3, (4_800, 1))
+    residuals = generator.standard_normal((4_800, 2)) + effect
+    rival = effect + generator.normal(0, [0.1, 0.3], (4_800, 2))
+    assert np.array_equal(heard(residuals, rival), rival * [1, 0])
+
+
+def test_what_goes_with_residuals_is_seen_whatever_the_errors_of_the_rival():
     generator = np.random.default_rng(0)
     effect = generator.normal(0, 0.3, 4_800)
     # Of two coordinates, one. The rival's errors are as large as what is missed; its mean squared

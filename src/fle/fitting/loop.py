@@ -26,7 +26,7 @@ from fle.fitting.optimiser import (
     with_parameters,
 )
 from fle.fitting.problem import Stage
-from fle.fitting.remarks import explained_by, lost_tail, overfitting
+from fle.fitting.remarks import explained_by, heard, lost_tail, overfitting
 from fle.fitting.targets import (
     LINE_BLOCK,
     Purpose,
@@ -441,14 +441,13 @@ class Loop:
 
         # Drawn twice: an error of the draws in residuals and differences alike would go together.
         own, others = means(), means()
+
+        def misses(k: int, weaker: np.ndarray) -> bool:
+            residuals = targets[used] - own[k]
+            return explained_by(residuals, heard(residuals, weaker - others[k])) < MISSED
+
         return np.array(
-            [
-                any(
-                    explained_by(targets[used] - own[k], weaker - others[k]) < MISSED
-                    for weaker in others[:k]
-                )
-                for k in range(len(candidates))
-            ]
+            [any(misses(k, weaker) for weaker in others[:k]) for k in range(len(candidates))]
         )
 
     def _reservations(

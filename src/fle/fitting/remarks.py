@@ -20,6 +20,8 @@ LEAST_TAIL_ROWS = 10
 OVERFITTING, LEAST_HELD_OUT = 0.5, 50
 # Means that differ by less, in units of the rewards, are equal up to rounding.
 SAME_MEANS = 1e-4
+# The errors of a rival that is heard have less than half the variance of what it sees [0029].
+RIVAL_WEIGHT = 2 / 3
 # Fewer episodes may have one length by chance.
 LEAST_EPISODES = 10
 # Stages of a window, and standard deviations of the return that are called a drift.
@@ -130,6 +132,16 @@ def explained_by(residuals: np.ndarray, difference: np.ndarray) -> float:
     told = (np.sqrt(np.mean(difference**2, axis=0)) > SAME_MEANS) & (error > 0)
     ratio = products.sum(axis=0) / np.where(told, error, np.inf)
     return min(1.0, float(ndtr(-ratio.max())) * len(ratio))
+
+
+def heard(residuals: np.ndarray, difference: np.ndarray) -> np.ndarray:
+    """The difference (n, d) of a rival, or zeros in coordinates where its own errors are large.
+
+    The weight of the rival in the best mix of both means is sum of e f over sum of f². Where it is
+    small, going over to the rival brings in more error than it takes out.
+    """
+    weight = np.sum(residuals * difference, axis=0)
+    return np.where(weight > RIVAL_WEIGHT * np.sum(difference**2, axis=0), difference, 0.0)
 
 
 def _constant_remarks(data: Dataset, use: RowUse) -> list[str]:
