@@ -80,7 +80,7 @@ class Recipe:
     occupancy: whether rows are weighted by where the policy goes, as the log tells it, where that
         changes anything and leaves enough of the rows.
     trend: whether the location of a return follows a quadratic trend of the inputs beside the
-        network (`GMM`, `Gaussian`).
+        network (`GMM`, `Gaussian`): with a horizon; without one where the log says so.
     component_prior: strength, in nats, of the regulariser that draws the components of a mixture to
         equal weights and standard normals, so that none is lost.
     beta: how far gradients by means are evened out between narrow and wide components of a mixture;
@@ -259,7 +259,7 @@ def usual(*, repeats: int, rows: int, coordinates: int, tuning: Tuning) -> Resol
     rows: of the data. coordinates: of observation and action, one for a discrete one.
 
     Many short stages have one decay of the learning rate over all of them, a scale that settles,
-    no trend [0012], and components that are kept [0011]. Their first stage, which sees rewards
+    no trend [0012] unless Q is quadratic [0042], and components that are kept [0011]. Their first stage, which sees rewards
     alone, says little about how smooth returns are: weight decay goes with what there is to
     overfit, and how few the rows are [0009].
     """

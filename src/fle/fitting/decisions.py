@@ -11,7 +11,7 @@ from fle.fitting.behaviour import LoggingPolicy
 from fle.fitting.encoding import Encoder
 from fle.fitting.evaluation import LoggedData, Provenance
 from fle.fitting.following import Coupling, Trail, discrete_coupling, linked_rows, normal_coupling
-from fle.fitting.model_choice import chosen_model, suggested
+from fle.fitting.model_choice import chosen_model, has_quadratic_trend, suggested
 from fle.fitting.occupancy import Occupancy, occupancy
 from fle.fitting.plans import Plan, planned_memory
 from fle.fitting.problem import Problem, Question, chosen_stages, stages_of
@@ -111,6 +111,8 @@ def _decide(
     chosen = _usual_recipe(problem, data, spec)
     if quick:
         chosen = first_look(chosen, stages=number, tuning=spec.usual_tuning)
+    if spec.has_trend and not chosen.trend and asked.trend is None:
+        chosen, why = _with_trend(planner, target, chosen, why)
     recipe = replace(resolve(asked, chosen), trace=trace)
     notes = [*notes, *why]
     if recipe.batch_size > len(data):
@@ -119,6 +121,18 @@ def _decide(
     if horizon is not None and gamma < 1:
         notes.append(f"returns are discounted by {gamma:g} and end after {horizon} steps")
     return Decisions(problem, data, spec, recipe, encoder, table, trail, tuple(notes), logging)
+
+
+def _with_trend(
+    planner: "Planner", target: TabulatedPolicy, chosen: Resolved, why: tuple[str, ...]
+) -> tuple[Resolved, tuple[str, ...]]:
+    """With a quadratic trend where Q is quadratic [0042]; as before, where a log has grown."""
+    if planner.earlier is not None:
+        return replace(chosen, trend=planner.earlier.recipe.trend), why
+    if planner.question.quick or not has_quadratic_trend(planner.data, planner.question, target):
+        return chosen, why
+    note = "a quadratic trend beside the network, as the log has nothing against a quadratic Q"
+    return replace(chosen, trend=True), (*why, note)
 
 
 def _reward_offset(data: Dataset, question: Question) -> np.ndarray:

@@ -31,7 +31,7 @@ from fle.policies import ActionTable, TabulatedPolicy
 ROWS_FOR_AUTOREGRESSION = 5_000
 # Up to as many possible returns, each gets a probability of its own [0030].
 MOST_POINTS = 151
-# Rows from which on networks do well enough, and rows that each function needs [0040].
+# Rows up to which a note names an exact class, and rows that each function needs [0040].
 MOST_ROWS, ROWS_A_FUNCTION = 2_000, 20
 # Cosines beside the class, at least and at most.
 FEWEST_COSINES, MOST_COSINES = 20, 100
@@ -39,6 +39,9 @@ FEWEST_COSINES, MOST_COSINES = 20, 100
 # standard errors and on their average, that are still called none: a class that is right is refused
 # in 40% of logs, so that one that is wrong has little room [0040].
 REPEATS, GAIN, MOVE = 4, 0.7, 1.0
+# The same for a trend with a network beside it, which may do the rest; and the rows that are looked
+# at, of more than MOST_ROWS [0042].
+TREND_ROWS, TREND_GAIN, TREND_MOVE = 20_000, 2.0, 2.0
 # Skewness and excess kurtosis of the return at which a Gaussian is 0.03 standard deviations off.
 SKEW, KURTOSIS = 0.2, 0.5
 # Halves of fewer episodes are not alike.
@@ -74,6 +77,24 @@ def suggested(data: Dataset, question: Question, target: TabulatedPolicy) -> lis
         return []
     found = explained_by_polynomial(data, target, question.gamma)
     return [] if found is None else [found]
+
+
+def has_quadratic_trend(data: Dataset, question: Question, target: TabulatedPolicy) -> bool:
+    """Whether Q of the policy is quadratic as far as many rows of the log can tell [0042]."""
+    if question.horizon is not None or question.rows != "all" or len(data) <= MOST_ROWS:
+        return False
+    if data.episodes is None or not _may_be_asked(data, target, len(data)):
+        return False
+    ends = np.flatnonzero(np.diff(data.episodes, append=-1)) + 1
+    used = np.arange(ends[ends <= max(TREND_ROWS, ends[0])][-1])
+    rows = Rows.of(data, target, question.gamma, used)
+    basis = Powers(rows.inputs.shape[1], 2)
+    if rows.episodes.max() + 1 < LEAST_EPISODES:
+        return False
+    if (basis.number + 1) * ROWS_A_FUNCTION > len(used):
+        return False
+    found = _tested(rows, basis, np.random.default_rng(0))
+    return not found.astray and found.gain <= TREND_GAIN and abs(found.move) <= TREND_MOVE
 
 
 def _named_model(name: str) -> ModelSpec:
@@ -146,9 +167,9 @@ def explained_by_polynomial(
     Only asked of few rows with continuous observations, scalar rewards and episodes that never end:
     there a network's errors add up, and a Gaussian can be the law.
     """
-    if not _may_be_asked(data, target):
+    if not _may_be_asked(data, target, MOST_ROWS):
         return None
-    rows = Rows.of(data, target, gamma)
+    rows = Rows.of(data, target, gamma, np.arange(len(data)))
     if rows.episodes.max() + 1 < LEAST_EPISODES:
         return None
     generator = np.random.default_rng(seed)
@@ -156,7 +177,7 @@ def explained_by_polynomial(
         basis = Powers(rows.inputs.shape[1], degree)
         if (basis.number + 1) * ROWS_A_FUNCTION <= len(data):
             found = _tested(rows, basis, generator)
-            if found is not None:
+            if found.nothing_against:
                 return (
                     f"{basis} explains as much: {found}. If you know that rewards and dynamics "
                     "are such functions, model=fle.Linear on them is fitted exactly within "
@@ -165,12 +186,11 @@ def explained_by_polynomial(
     return None
 
 
-def _may_be_asked(data: Dataset, target: TabulatedPolicy) -> bool:
+def _may_be_asked(data: Dataset, target: TabulatedPolicy, most: int) -> bool:
     continuous = data.number_of_observations is None and data.return_dim == 1
     if not continuous or target.coverage is None or data.weights is not None:
         return False
-    few = FEWEST_COSINES * ROWS_A_FUNCTION <= len(data) <= MOST_ROWS
-    if not few or data.terminations.any():
+    if not FEWEST_COSINES * ROWS_A_FUNCTION <= len(data) <= most or data.terminations.any():
         return False
     distinct = [len(np.unique(column)) for column in (*data.observations.T, data.rewards[:, 0])]
     return min(distinct) > DISTINCT * len(data)
@@ -193,8 +213,8 @@ class Rows:
     gamma: float
 
     @classmethod
-    def of(cls, data: Dataset, target: TabulatedPolicy, gamma: float) -> "Rows":
-        """In the units of an encoder that standardises."""
+    def of(cls, data: Dataset, target: TabulatedPolicy, gamma: float, used: Array) -> "Rows":
+        """Those used, in the units of an encoder that standardises."""
         encoder = Encoder.standardising(data)
 
         def pairs(observations: Array, table: ActionTable) -> tuple[Array, Array]:
@@ -204,11 +224,12 @@ class Rows:
             ]
             return np.asarray(found, np.float64), table.probabilities.T
 
-        own = np.arange(len(data)) if data.episodes is None else data.episodes
+        own = used if data.episodes is None else data.episodes[used]
+        logged = encoder.inputs(data.observations[used], data.actions[used])
         return cls(
-            np.asarray(encoder.inputs(data.observations, data.actions), np.float64),
-            encoder.rewards(data)[:, 0],
-            *pairs(data.next_observations, target.following),
+            np.asarray(logged, np.float64),
+            encoder.rewards(data)[used, 0],
+            *pairs(data.next_observations[used], target.following.at(used)),
             *pairs(data.require_initial_observations(), target.initial),
             np.unique(own, return_inverse=True)[1].ravel(),
             gamma,
@@ -291,8 +312,41 @@ class FixedPoint(NamedTuple):
     dual: Array
 
 
-def _tested(rows: Rows, basis: Powers, generator: np.random.Generator) -> str | None:
-    """The figures, where they say nothing against the class."""
+class Found(NamedTuple):
+    """What speaks against a class; see the constants at the top.
+
+    number: of functions beside it. astray: whether its fixed point is hardly one.
+    """
+
+    number: int
+    gain: float
+    move: float
+    skew: float
+    kurtosis: float
+    astray: bool
+    exact: bool
+
+    @property
+    def nothing_against(self) -> bool:
+        """Whether it may stand alone, as a Gaussian."""
+        if self.exact:
+            return True
+        round_enough = abs(self.skew) <= SKEW and abs(self.kurtosis) <= KURTOSIS
+        held = self.gain <= GAIN and abs(self.move) <= MOVE
+        return held and round_enough and not self.astray
+
+    def __str__(self) -> str:
+        if self.exact:
+            return "it leaves no Bellman error"
+        return (
+            f"{self.number} functions beside it predict its Bellman errors by {self.gain:+.1f} "
+            f"standard errors on held-out episodes, and would move the mean by {self.move:+.1f}; "
+            f"the return around its mean has skewness {self.skew:+.2f}"
+        )
+
+
+def _tested(rows: Rows, basis: Powers, generator: np.random.Generator) -> Found:
+    """The figures of a class."""
     number = len(rows.inputs) // ROWS_A_FUNCTION - basis.number - 1
     number = int(np.clip(number, FEWEST_COSINES, MOST_COSINES))
     small = slice(basis.number + 1)
@@ -303,20 +357,13 @@ def _tested(rows: Rows, basis: Powers, generator: np.random.Generator) -> str | 
         own, rich = regression.solved(small), regression.solved(slice(None))
         errors = regression.errors(small, own.theta)
         if np.std(errors) < ROUNDING * np.std(rows.rewards):
-            return "it leaves no Bellman error"
+            return Found(number, 0.0, 0.0, 0.0, 0.0, False, True)
         gain = _held_out_gain(regression, small, rows.episodes, generator)
         found.append((gain, _in_errors((rich.dual - own.dual) * errors)))
-    gain, move = np.mean(found, axis=0)
+    gain, move = (float(figure) for figure in np.mean(found, axis=0))
     skew, kurtosis = shape_of_return(errors, rows.gamma)
-    round_enough = abs(skew) <= SKEW and abs(kurtosis) <= KURTOSIS
     astray = regression.growth(small) > (1 + rows.gamma) / 2
-    if astray or gain > GAIN or abs(move) > MOVE or not round_enough:
-        return None
-    return (
-        f"{number} functions beside it predict its Bellman errors by {gain:+.1f} standard errors "
-        f"on held-out episodes, and would move the mean by {move:+.1f}; the return around its mean "
-        f"has skewness {skew:+.2f}"
-    )
+    return Found(number, gain, move, skew, kurtosis, astray, False)
 
 
 def _in_errors(parts: Array) -> float:

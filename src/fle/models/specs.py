@@ -47,6 +47,7 @@ class ModelSpec(ABC):
         this would bias the mean.
     reads_codes: whether its law takes codes of many categories (`Sizes.codes`), as `Network` does;
         else they come as one-hot vectors, however many there are.
+    has_trend: whether the setting `trend` says something about its law.
     tuning: how its usual recipe differs; the package's own models have theirs in `fle.recipe`.
     """
 
@@ -54,6 +55,7 @@ class ModelSpec(ABC):
     standardised: ClassVar[bool] = True
     any_shape: ClassVar[bool] = True
     reads_codes: ClassVar[bool] = False
+    has_trend: ClassVar[bool] = False
     tuning: ClassVar[Tuning | None] = None
 
     def __post_init__(self) -> None:

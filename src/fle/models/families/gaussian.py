@@ -118,6 +118,7 @@ class Gaussian(ModelSpec):
 
     name: ClassVar[str] = "gaussian"
     reads_codes: ClassVar[bool] = True
+    has_trend: ClassVar[bool] = True
     any_shape: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

@@ -103,6 +103,7 @@ class GMM(ModelSpec):
 
     name: ClassVar[str] = "gmm"
     reads_codes: ClassVar[bool] = True
+    has_trend: ClassVar[bool] = True
 
     def build(self, sizes: Sizes, recipe: Resolved, generator: np.random.Generator) -> GMMLaw:
         """A mixture that starts out as a rough standard normal."""
