@@ -8,9 +8,11 @@ import shutil
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import IO, Any
 
 from fle.errors import FLEError, install
@@ -33,6 +35,9 @@ LOCKED_BYTE = 1 << 20
 # No JSON file of ours comes near.
 MOST_JSON = 64 * 2**20
 DEEPEST_JSON = 20
+# What is silent for so long is not there; Arrow itself waits 100 seconds for S3, and 15 minutes for
+# Google's store.
+ANSWER_SECONDS = 60.0
 # Nor any settings, or table of policies.
 MOST_TOML = 2**20
 
@@ -79,7 +84,7 @@ def fetched(url: str) -> Iterator[Path]:
         raise FLEError(f"{shown}: other file systems need pyarrow: {install('files')}") from error
     with tempfile.TemporaryDirectory(prefix="fle-") as folder:
         try:
-            system, path = fs.FileSystem.from_uri(url)
+            system, path = reached(lambda: fs.FileSystem.from_uri(url))
             local = system.type_name == "local"
             if not local:
                 _copy(system, path, fs.FileSelector(path, recursive=True), Path(folder))
@@ -91,6 +96,31 @@ def fetched(url: str) -> Iterator[Path]:
                 " must be of a system that Arrow knows, such as s3://, gs:// or file://"
             ) from error
         yield Path(path) if local else Path(folder)
+
+
+def reached(found: Callable[[], tuple[Any, str]]) -> tuple[Any, str]:
+    """A file system and a path in it, once it has said what is there.
+
+    Its first answer must come soon. What follows, such as long listings, may take its time.
+    """
+    answers: SimpleQueue[tuple[Any, str] | Exception] = SimpleQueue()
+
+    def ask() -> None:
+        try:
+            system, path = found()
+            system.get_file_info(path)
+            answers.put((system, path))
+        except Exception as error:
+            answers.put(error)
+
+    Thread(target=ask, daemon=True).start()
+    try:
+        answer = answers.get(timeout=ANSWER_SECONDS)
+    except Empty:
+        raise OSError(f"no answer within {ANSWER_SECONDS:g} seconds") from None
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
 def _copy(system: Any, path: str, everything: Any, folder: Path) -> None:

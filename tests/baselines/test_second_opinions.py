@@ -4,6 +4,7 @@ import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from tabular_logs import BEYOND, CHANCES, MDP, MODEL, SUPPORT, TARGET, logged, p
 
 import fle
 from fle.baselines import fitted_q_evaluation, second_opinions_of
-from fle.baselines.second_opinions import _alike
+from fle.baselines.second_opinions import MOST_COUPLED, ROWS_FOR_COUPLING, _alike, _propensities
+from fle.errors import DataError
 from fle.fitting.plans import with_second_opinions
 from fle.returns import risk
 from fle.returns.opinions import COMPARED, FALSE_ALARM, Figure, Opinion, SecondOpinions
@@ -319,3 +321,29 @@ def test_old_failures_would_have_been_warned_of(name, monkeypatch):
     assert expected in " ".join(warned(old))
     if name in TOLD:
         assert "disagree" not in " ".join(warned({"mean": 0.0, "std": 1.0, "cvar:0.1": 0.0}))
+
+
+@pytest.mark.parametrize(
+    ("rows", "actions", "steps", "why"),
+    [
+        (100, 2, 1, f"100 rows are too few .*from {ROWS_FOR_COUPLING:,} on"),
+        (ROWS_FOR_COUPLING, MOST_COUPLED + 1, 1, f"{MOST_COUPLED + 1} actions are too many"),
+        (ROWS_FOR_COUPLING, 2, 0, "to estimate them would take longer than this fit"),
+    ],
+)
+def test_why_propensities_are_not_estimated_is_said(rows, actions, steps, why):
+    data = fle.Dataset(
+        observations=np.zeros((rows, 1)),
+        actions=np.arange(rows) % 2,
+        rewards=np.arange(rows, dtype=float),
+        terminations=np.ones(rows, bool),
+        number_of_actions=actions,
+    )
+    plan = SimpleNamespace(
+        data=data,
+        target=SimpleNamespace(coverage=1),
+        logging=None,
+        cost=SimpleNamespace(steps=steps),
+    )
+    with pytest.raises(DataError, match=f"no propensities were logged, and {why}"):
+        _propensities(plan)

@@ -164,7 +164,6 @@ def serve(cache):
     import altair  # noqa: F401
     import jax
     import jinja2  # noqa: F401
-    import optax  # noqa: F401
     import pyarrow.parquet  # noqa: F401
     import scipy.spatial
     import scipy.stats  # noqa: F401

@@ -10,8 +10,9 @@ from quick_fits import TABLE, TABLE_TRAINING, cycle
 
 import fle
 from fle.errors import FLEWarning, TrainingError
+from fle.fitting.optimiser import Adam
 from fle.models.families.gaussian import ExpectedLikelihood
-from fle.recipe import ONE_FIT
+from fle.recipe import GRADIENT_NORM, ONE_FIT
 
 TRACES, PREPARED = [], []
 # Trainings this short have no tails, and say so.
@@ -250,3 +251,25 @@ def test_decay_goes_with_the_root_of_the_batch_and_spares_biases():
     # Gates shrink by the factor 1 - rate * decay * root(batch / 500) at every step.
     assert shrinkage(20) == pytest.approx(np.sqrt(20 / 500), rel=0.02)
     assert shrinkage(80) == pytest.approx(np.sqrt(80 / 500), rel=0.02)
+
+
+def test_a_step_of_adam_is_that_of_optax():
+    """With gradients that are clipped, and others; up to the rounding of single precision."""
+    optax = pytest.importorskip("optax")
+    chain = optax.chain(optax.clip_by_global_norm(GRADIENT_NORM), optax.scale_by_adam())
+    gradients = np.random.default_rng(0).normal(size=(20, 50)).astype(np.float32)
+    gradients[::3] *= 1e4
+    gradients[7], gradients[8] = 0, 1e25
+
+    def ours(adam, gradient):
+        return adam.step(gradient)[::-1]
+
+    def theirs(state, gradient):
+        return chain.update(gradient, state)[::-1]
+
+    blank = jax.numpy.zeros(50)
+    found, expected = (
+        np.asarray(jax.jit(jax.lax.scan, static_argnums=0)(step, first, gradients)[1])
+        for step, first in ((ours, Adam.of(blank)), (theirs, chain.init(blank)))
+    )
+    assert np.allclose(found, expected, rtol=1e-4, atol=1e-6)

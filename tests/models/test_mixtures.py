@@ -9,7 +9,7 @@ import pytest
 from model_outputs import build, log_prob, loss_of_row
 
 import fle
-from fle.models.mixtures import ComponentGradients, Mixture, even_gradients, from_returns
+from fle.models.mixtures import ComponentGradients, Mixture, even_gradients, from_returns, parts
 from fle.recipe import ONE_FIT, TUNING, Tuning, usual
 
 
@@ -40,7 +40,8 @@ def test_the_regulariser_is_a_mean_over_draws_rows_and_coordinates():
     weights = jnp.full((components, rows), -np.log(components))
 
     def away(first):
-        return from_returns(Mixture(weights, (first, means[1]), tuple(scales), ()), returns)
+        mixture = Mixture(weights, (first, means[1]), tuple(scales), ())
+        return from_returns(jax.tree.map(lambda a: a[:, None], mixture), returns)
 
     u = (np.asarray(returns)[0] - np.asarray(means[0])[:, None]) / np.asarray(scales[0])[:, None]
     each = -2 * u / (1 + u**2) / np.asarray(scales[0])[:, None]
@@ -52,14 +53,12 @@ def test_the_regulariser_is_a_mean_over_draws_rows_and_coordinates():
 def test_autoregressive_components_are_regularised_in_discounted_fits(repeats):
     recipe = usual(repeats=repeats, rows=1000, coordinates=2, tuning=TUNING["autoregressive"])
     law = build(fle.Autoregressive(components=2), recipe=recipe)
-    view = fle.Autoregressive().objective(recipe).log_probs
+    densities = fle.Autoregressive().objective(recipe).log_probs
     # Location, spread, two logits, two offsets, two scales: the second is far, narrow and lost.
     outputs = jnp.asarray([0.0, 0.0, 0.0, -30.0, 0.0, 30.0, 0.0, -5.0])
 
     def loss(outputs):
-        return -law.log_prob_of_one(
-            view.of(law.factor(outputs), jnp.asarray([0.5])), jnp.asarray(0.5)
-        )
+        return -densities.of(law.factor(outputs), jnp.asarray([0.5]))
 
     weight, offset, scale = np.asarray(jax.grad(loss)(outputs))[[3, 5, 7]]
     if repeats == 1:
@@ -111,12 +110,27 @@ def test_the_regulariser_moves_means_as_evenly_as_the_likelihood_does():
     prior, beta = 0.1, 0.5
     scales = jnp.asarray([0.01, 2.0])
 
-    def total(means):
+    def added(means):
         mixture = Mixture(jnp.log(jnp.asarray([0.5, 0.5])), (means,), (scales,), ())
-        return ComponentGradients(prior, beta).of(mixture, jnp.zeros(1)).weights.sum()
+        with_it, without = (
+            ComponentGradients(p, beta).of(mixture, jnp.zeros(1)) for p in (prior, 0)
+        )
+        return with_it - without
 
     means = jnp.asarray([3.0, -4.0])
-    # Each of two log weights falls by prior times the mean of two log(1 + u^2), u = mean / scale;
-    # the gradient by a mean, -prior 2u/(1 + u^2)/scale, is then multiplied by its scale.
+    # The log density falls by prior times the mean of two log(1 + u^2), u = mean / scale; the
+    # gradient by a mean, -prior u/(1 + u^2)/scale, is then multiplied by its scale.
     u = means / scales
-    assert np.allclose(jax.grad(total)(means), -prior * 2 * u / (1 + u**2))
+    assert np.allclose(jax.grad(added)(means), -prior * u / (1 + u**2))
+
+
+def test_gradients_of_slices_are_put_where_the_slices_were():
+    outputs = jnp.arange(12.0).reshape(6, 2)
+    factors = jnp.asarray(np.random.default_rng(0).normal(size=(6, 2)))
+
+    def weighed(outputs):
+        first, none, rest = parts(outputs, (2, 0, 4))
+        assert none.shape == (0, 2)
+        return jnp.sum(first * factors[:2]) + jnp.sum(rest * factors[2:])
+
+    assert np.array_equal(jax.grad(weighed)(outputs), factors)

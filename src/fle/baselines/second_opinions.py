@@ -313,10 +313,14 @@ def _propensities(plan: Plan) -> LoggingPolicy | None:
         worth = plan.cost.steps > 0 and len(data) >= ROWS_FOR_COUPLING
         few = actions is None or actions <= MOST_COUPLED
         if not counted and not (worth and few):
-            raise DataError(
-                f"no propensities were logged, and {len(data):,} rows, or the actions, are not"
-                " such that they are estimated"
-            )
+            least = ROWS_FOR_COUPLING
+            if len(data) < least:
+                why = f"{len(data):,} rows are too few to estimate them (from {least:,} on)"
+            elif not few:
+                why = f"{actions} actions are too many to estimate them (at most {MOST_COUPLED})"
+            else:
+                why = "to estimate them would take longer than this fit in closed form"
+            raise DataError(f"no propensities were logged, and {why}")
         known = logging_policy(data)
     if not known.reliable:
         raise DataError(f"propensities are not good enough to be multiplied: {known.in_words()}")

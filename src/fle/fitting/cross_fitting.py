@@ -15,7 +15,7 @@ from jax.scipy.special import ndtr
 from fle.data import Dataset
 from fle.data.passes import Array, centre_and_scale, standardised
 from fle.fitting.encoding import MOST_ONE_HOT
-from fle.fitting.optimiser import compiler_options, optimiser
+from fle.fitting.optimiser import Adam, compiler_options
 from fle.models.mixtures import Mixture
 from fle.models.network import Network
 
@@ -328,7 +328,7 @@ def _trained(
     def step(state: Any, given: Any) -> tuple[Any, None]:
         (parameters, average, adam), (rows, rate) = state, given
         gradient = jax.grad(loss)(parameters, rows)
-        direction, adam = optimiser().update(gradient, adam)
+        direction, adam = adam.step(gradient)
         parameters = parameters - rate * (direction + decays * parameters)
         average = average + AVERAGED * (parameters - average)
         return (parameters, average, adam), None
@@ -337,7 +337,7 @@ def _trained(
         state, _ = jax.lax.scan(step, state, given)
         return state, (state[1], loss(state[1], judges))
 
-    first = (start, start, optimiser().init(start))
+    first = (start, start, Adam.of(start))
     _, (averages, losses) = jax.lax.scan(moment, first, schedule)
     best = jnp.argmin(losses)
     return rebuild(averages[best]), losses[best]

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 MOST_MISSING = 0.02
 WITHHELD = "numbers are withheld; result.anyway() gives them all the same"
 FORMAT = 1
-PACKAGES = ("fle", "jax", "jaxlib", "numpy", "equinox", "optax", "safetensors")
+PACKAGES = ("fle", "jax", "jaxlib", "numpy", "equinox", "safetensors")
 # What must be the same for a run to go on.
 # What settings say of the run that this one went on from.
 GONE_ON_FROM = {"run": str, "steps": int}

@@ -39,11 +39,11 @@ class Mixture(NamedTuple):
         """
         k, d = components, dim
         entries = d * (d - 1) // 2
-        location, spread, logits, offsets, diagonal, below = jnp.split(
-            outputs, np.cumsum([d, d, k, k * d, k * d])
+        location, spread, logits, offsets, diagonal, below = parts(
+            outputs, (d, d, k, k * d, k * d, k * entries)
         )
         return cls(
-            jax.nn.log_softmax(logits, axis=0),
+            logits - jax.nn.logsumexp(logits, axis=0),
             tuple(location[i] + offsets[i::d] for i in range(d)),
             tuple(floor + jax.nn.softplus(spread[i] + diagonal[i::d]) for i in range(d)),
             tuple(below[i::entries] for i in range(entries)),
@@ -90,6 +90,32 @@ class Mixture(NamedTuple):
         return jnp.stack(returns)
 
 
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
+def parts(
+    outputs: Float[Array, "outputs ..."], sizes: tuple[int, ...]
+) -> list[Float[Array, "size ..."]]:
+    """Slices one after another, whose gradients are written each to its place.
+
+    XLA would put them together number by number, and ask of each which slice it is from.
+    """
+    return jnp.split(outputs, np.cumsum(sizes)[:-1])
+
+
+def _parts_forward(outputs: Array, sizes: tuple[int, ...]) -> tuple[list[Array], Array]:
+    return parts(outputs, sizes), outputs
+
+
+def _parts_backward(sizes: tuple[int, ...], whole: Array, gradients: list[Array]) -> tuple[Array]:
+    # Over the outputs, all of which are replaced: over zeros XLA would pad and add up.
+    for start, gradient in zip(np.cumsum((0, *sizes)), gradients, strict=False):
+        if gradient.shape[0]:
+            whole = jax.lax.dynamic_update_slice_in_dim(whole, gradient, int(start), 0)
+    return (whole,)
+
+
+parts.defvjp(_parts_forward, _parts_backward)
+
+
 def _entry(row: int, column: int) -> int:
     """Position of a below-diagonal entry in the packed lower triangle."""
     return row * (row - 1) // 2 + column
@@ -97,7 +123,7 @@ def _entry(row: int, column: int) -> int:
 
 @dataclass(frozen=True)
 class ComponentGradients:
-    """A view of mixtures whose values are the same, and whose gradients train them better.
+    """Log densities of mixtures, of the same values, and with gradients that train them better.
 
     prior: strength of the regulariser that keeps components, in nats.
     beta: how far gradients by means are evened out.
@@ -107,29 +133,23 @@ class ComponentGradients:
     beta: float = 0.0
 
     def __call__(self, law: Any, inputs: Array, returns: Array) -> Array:
-        """Log densities of a law made of mixtures, each of them seen through this view."""
+        """Log densities of a law made of mixtures, each of them in this way."""
         return law.log_probs(inputs, returns, self.of)
 
-    def of(self, mixture: Mixture, returns: Float[Array, "d ..."]) -> Mixture:
-        """The mixture, its means and log weights with other gradients.
+    def of(self, mixture: Mixture, returns: Float[Array, "d ..."]) -> Float[Array, "..."]:
+        """Log densities of one or several returns for each mixture.
 
-        Evened out first, so that the regulariser moves narrow components no more than others.
-
-        returns: what the mixture has to explain, one or several of each.
+        Gradients are evened out first, so that the regulariser moves narrow components no more
+        than others.
         """
         if self.beta > 0:
             pairs = zip(mixture.means, mixture.diagonal, strict=True)
             means = tuple(even_gradients(*pair, self.beta) for pair in pairs)
             mixture = mixture._replace(means=means)
+        densities = mixture.log_density(returns)
         if self.prior > 0:
-            away = from_returns(mixture, returns)
-            mixture = mixture._replace(weights=mixture.weights - self.prior * away)
-        return mixture
-
-
-def as_it_is(mixture: Mixture, returns: Float[Array, "d ..."]) -> Mixture:
-    """The view that changes nothing."""
-    return mixture
+            densities = densities - self.prior * from_returns(mixture, returns)
+        return densities
 
 
 @jax.custom_jvp
@@ -152,12 +172,10 @@ def distance_from(mixture: Mixture, returns: Float[Array, "d ..."]) -> Float[Arr
     good. The distance is the negative log density of a Cauchy distribution at the component: what
     is unused waits where the returns of the row are, where a little weight does no harm. Its
     gradient is bounded, and hardly felt by a component that explains any returns, however rare
-    and far they are.
+    and far they are. The arrays of the mixture stretch to those of the returns.
     """
     away = -jnp.mean(mixture.weights)
     for means, scales, values in zip(mixture.means, mixture.diagonal, returns, strict=True):
-        draws = (1,) * (values.ndim + 1 - means.ndim)
-        means, scales = (a.reshape(a.shape[0], *draws, *a.shape[1:]) for a in (means, scales))
         distance = jnp.log1p(((values - means) / scales) ** 2)
         away += (jnp.mean(distance) + jnp.mean(jnp.log(scales))) / len(mixture.means)
     return away

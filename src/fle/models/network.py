@@ -113,7 +113,7 @@ class Network(eqx.Module):
         values, biases = self._numbers(inputs), (self._offsets(inputs), *self.biases[1:])
         for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
             values = jax.nn.silu(values @ weight + bias)
-        outputs = weights[-1].T @ values.T + jnp.atleast_2d(biases[-1]).T
+        outputs = (values @ weights[-1] + biases[-1]).T
         trend = jax.vmap(self.trend)(inputs).T
         return outputs.at[: trend.shape[0]].add(trend)
 

@@ -267,8 +267,12 @@ class Likelihood(GradientObjective):
         self, targets: Float[Array, "rows draws d"], support: Support, key: PRNGKeyArray
     ) -> Float[Array, "rows draws d"]:
         """Atoms as narrow peaks, which a density can have."""
-        peaks = support.blurred(targets, jax.random.normal(key, targets.shape))
-        return peaks if self.edge is None else jnp.clip(peaks, -self.edge, self.edge)
+
+        def peaks() -> Float[Array, "rows draws d"]:
+            blurred = support.blurred(targets, jax.random.normal(key, targets.shape))
+            return blurred if self.edge is None else jnp.clip(blurred, -self.edge, self.edge)
+
+        return jax.lax.cond(support.has_atoms, peaks, lambda: targets)
 
     def _blurred(self, law: Any) -> int:
         return law.return_dim if self.blur > 0 else 0

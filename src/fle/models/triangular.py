@@ -121,31 +121,36 @@ class TriangularLaw(Density):
         self, inputs: Float[Array, " inputs"], returns: Float[Array, " d"]
     ) -> Float[Array, ""]:
         """The sum over coordinates of their conditional log densities."""
-        return self._log_density(self._known(inputs), returns, lambda factor, returns: factor)
+        return self._log_density(self._known(inputs), returns, self._plain)
 
     def log_probs(
         self,
         inputs: Float[Array, "rows inputs"],
         returns: Float[Array, "rows draws d"],
-        view: Callable[[Any, Array], Any] = lambda factor, returns: factor,
+        density: Callable[[Any, Array], Array] | None = None,
     ) -> Float[Array, " rows*draws"]:
         """Log densities of all rows and draws, which are one axis to the networks.
 
-        view: a view of each coordinate's distribution, of the same values.
+        density: that of a coordinate's distribution at a return (1,), of the same values and
+            perhaps with other gradients.
         """
+        one = self._plain if density is None else density
         return over_draws(
-            self._known, lambda known, z: self._log_density(known, z, view), inputs, returns
+            self._known, lambda known, z: self._log_density(known, z, one), inputs, returns
         )
+
+    def _plain(self, factor: Any, value: Float[Array, "1"]) -> Float[Array, ""]:
+        return self.log_prob_of_one(factor, value[0])
 
     def _known(self, inputs: Float[Array, " inputs"]) -> Known:
         conditionals = self.conditionals
         return Known(self.factor(conditionals.first(inputs)), conditionals.projected(inputs))
 
     def _log_density(
-        self, known: Known, returns: Float[Array, " d"], view: Callable[[Any, Array], Any]
+        self, known: Known, returns: Float[Array, " d"], density: Callable[[Any, Array], Array]
     ) -> Float[Array, ""]:
-        total = self.log_prob_of_one(view(known.first, returns[:1]), returns[0])
+        total = density(known.first, returns[:1])
         for j, projected in enumerate(known.others, start=1):
             factor = self.factor(self.conditionals.outputs(projected, returns[:j]))
-            total += self.log_prob_of_one(view(factor, returns[j : j + 1]), returns[j])
+            total += density(factor, returns[j : j + 1])
         return total

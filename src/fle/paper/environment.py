@@ -10,7 +10,7 @@ from typing import Any
 
 import fle
 
-PACKAGES = ("fle", "jax", "jaxlib", "numpy", "scipy", "equinox", "optax", "flowjax", "diffrax")
+PACKAGES = ("fle", "jax", "jaxlib", "numpy", "scipy", "equinox", "flowjax", "diffrax")
 
 
 def describe() -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import warnings
@@ -315,6 +316,16 @@ def test_shards_of_an_object_store(tmp_path, monkeypatch):
         require_same(expected, quietly(fle.read, files))
         with pytest.raises(DataError, match=r"s3://bucket/none/\*\.parquet: .*check the address"):
             fle.read(f"s3://bucket/none/*.parquet{where}")
+
+
+def test_a_store_that_does_not_answer_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr("fle.files.ANSWER_SECONDS", 0.5)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        where = f"?scheme=http&endpoint_override=127.0.0.1:{silent.getsockname()[1]}&region=x"
+        for call in (fle.read, lambda address: fle.prepare(address, tmp_path / "out")):
+            with pytest.raises(DataError, match=r"s3://b/logs: .*no answer within 0.5 seconds"):
+                call(f"s3://b/logs{where}")
 
 
 @pytest.mark.parametrize(

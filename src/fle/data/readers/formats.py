@@ -19,7 +19,7 @@ import numpy as np
 
 from fle.data.passes import Array
 from fle.errors import DataError, FLEError, install
-from fle.files import said_of, without_secrets
+from fle.files import reached, said_of, without_secrets
 
 SUFFIXES = {
     ".parquet": "parquet",
@@ -166,7 +166,8 @@ def _remote(address: str) -> list[RemoteFile]:
     rest = whole[len(root) :]
     scheme = shown.partition("://")[0]
     try:
-        system, path = fs.FileSystem.from_uri(f"{root}?{settings}" if settings else root)
+        place = f"{root}?{settings}" if settings else root
+        system, path = reached(lambda: fs.FileSystem.from_uri(place))
         if "*" not in shown and system.get_file_info(path).is_file:
             return [RemoteFile(system, path, shown)]
         infos = system.get_file_info(fs.FileSelector(path, recursive=True))

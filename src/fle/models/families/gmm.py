@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from fle.models.law import Density, Sizes
-from fle.models.mixtures import ComponentGradients, Mixture, as_it_is
+from fle.models.mixtures import ComponentGradients, Mixture
 from fle.models.network import Network
 from fle.models.objectives import Likelihood
 from fle.models.specs import ModelSpec
@@ -75,21 +75,14 @@ class GMMLaw(Density):
         self,
         inputs: Float[Array, "rows inputs"],
         returns: Float[Array, "rows draws d"],
-        view: Callable[[Mixture, Array], Mixture] = as_it_is,
+        density: Callable[[Mixture, Array], Array] = Mixture.log_density,
     ) -> Float[Array, "draws rows"]:
         """Log densities of several returns at each row, a column a row, which is faster.
 
-        view: a view of the mixtures, of the same values.
+        density: that of mixtures, of the same values and perhaps with other gradients.
         """
         columns = self.mixture(self.network.columns(inputs))
-        weights, means, diagonal, below = view(columns, returns.T)
-        mixture = Mixture(
-            weights[:, None],
-            tuple(mean[:, None] for mean in means),
-            tuple(scale[:, None] for scale in diagonal),
-            tuple(entry[:, None] for entry in below),
-        )
-        return mixture.log_density(returns.T)
+        return density(jax.tree.map(lambda a: a[:, None], columns), returns.T)
 
 
 @dataclass(frozen=True)
