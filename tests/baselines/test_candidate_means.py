@@ -130,7 +130,7 @@ def test_pairs_that_were_never_logged_are_counted(horizon):
     data = fle.Dataset(
         observations=np.zeros(6, int),
         actions=np.zeros(6, int),
-        rewards=np.arange(6.0) - 2.5,
+        rewards=np.arange(6.0) - 2.0,
         next_observations=np.zeros(6, int),
         terminations=np.zeros(6, bool),
         truncations=np.arange(6) % 3 == 2,
@@ -146,3 +146,6 @@ def test_pairs_that_were_never_logged_are_counted(horizon):
     size = np.hypot(found.means[0].value, found.stds[0].value)
     assert found.class_errors[0] == pytest.approx(visits * size, rel=1e-3)
     assert f"{visits:.2g} visits an episode" in found.remarks[0]
+    # The one logged pair is what a policy that takes it is worth.
+    look = CandidateMeans.of(plan, np.ones(1)).look(plan)
+    assert look.unseen == pytest.approx(2 * visits * abs(look.value), rel=1e-3)

@@ -345,12 +345,14 @@ class MeanLook:
 
     influence: (G,) what each group of episodes, then of starts, did to it; see `Looks`.
     moved: how far it moves in half the class. worth: how many episodes, all alike, say as much.
+    unseen: what pairs that were never logged may do to it: they count as worth 0.
     """
 
     value: float
     influence: FloatArray
     moved: float
     worth: float
+    unseen: float = 0.0
 
     @property
     def standard_error(self) -> float:
@@ -359,11 +361,15 @@ class MeanLook:
 
 
 class _Solution(NamedTuple):
-    """By start (m,), and of each row (k,): its weight, and that times its error."""
+    """By start (m,), and of each row (k,): its weight, and that times its error.
+
+    unseen: visits of an episode to pairs that were never logged, times the size of logged values.
+    """
 
     values: FloatArray
     duals: FloatArray
     owed: FloatArray
+    unseen: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -411,6 +417,7 @@ class CandidateMeans:
             influence,
             0.0 if smaller is None else float(smaller.mean()) - value,
             risk.effective_size(worth, worth) if worth.any() else 0.0,
+            found.unseen,
         )
 
     def _asked(self, plan: Plan, lines: UsedLines) -> tuple[Matrix, Matrix]:
@@ -443,8 +450,11 @@ class CandidateMeans:
         theta = solver(paid)
         source = np.asarray(starts.mean(axis=0)).ravel()
         duals = weights * (used.phi @ solver(source, transposed=True))
-        errors = rewards + after @ theta - used.phi @ theta
-        found = _Solution(starts @ theta, duals, duals * errors)
+        logged = used.phi @ theta
+        errors = rewards + after @ theta - logged
+        none = (self._gram.diagonal() == 0).astype(float)
+        visits = float(source @ (solver(onward @ none) + none))
+        found = _Solution(starts @ theta, duals, duals * errors, max(visits, 0.0) * _size(logged))
         if half is None:
             return found, None
         smaller = Solver(matrix[np.ix_(half, half)], self._ridge)(paid[half])
@@ -473,11 +483,18 @@ class CandidateMeans:
         )
         solved = equations.solved()
         duals, owed = solved.influence(equations.start)
-        found = _Solution((starts @ solved.theta)[:, 0], duals, owed[:, 0])
+        unseen = max(float(equations.start @ solved.unseen()), 0.0)
+        size = _size(used.phi @ solved.theta)
+        found = _Solution((starts @ solved.theta)[:, 0], duals, owed[:, 0], unseen * size)
         if half is None:
             return found, None
         smaller = equations.columns(half)
         return found, (smaller.starts @ smaller.solved().theta)[:, 0]
+
+
+def _size(values: FloatArray) -> float:
+    """Their root mean square."""
+    return float(np.sqrt(np.mean(values**2)))
 
 
 def _in_groups(values: FloatArray, units: IntArray) -> FloatArray:

@@ -304,6 +304,9 @@ def _answer(
 ) -> list[str]:
     """The verdict and the risks; of what was shown before, without intervals, only what is new."""
     verdict = [in_options(line) for line in evaluation.verdict.for_terminal()]
+    if plan.interval is not None and evaluation.refits is None:
+        # They follow.
+        verdict = [line for line in verdict if "--interval 0.9" not in line]
     if before is not None:
         changed = evaluation.verdict.for_terminal() != before.verdict.for_terminal()
         verdict = ["", *verdict] if changed else []

@@ -200,7 +200,7 @@ class _Survey:
                 list(found),
                 np.array([by.direction * one.value for one in found.values()]),
                 np.stack([one.influence for one in found.values()]),
-                np.zeros(len(found)),
+                np.array([one.unseen for one in found.values()]),
                 np.array([by.direction * one.moved for one in found.values()]),
             )
         planner = replace(
