@@ -259,9 +259,9 @@ def usual(*, repeats: int, rows: int, coordinates: int, tuning: Tuning) -> Resol
     rows: of the data. coordinates: of observation and action, one for a discrete one.
 
     Many short stages have one decay of the learning rate over all of them, a scale that settles,
-    no trend [0012] unless Q is quadratic [0042], and components that are kept [0011]. Their first stage, which sees rewards
-    alone, says little about how smooth returns are: weight decay goes with what there is to
-    overfit, and how few the rows are [0009].
+    no trend [0012] unless Q is quadratic [0042], and components that are kept [0011]. Their first
+    stage, which sees rewards alone, says little about how smooth returns are: weight decay goes
+    with what there is to overfit, and how few the rows are [0009].
     """
     recipe = ONE_FIT
     if repeats > 1:
