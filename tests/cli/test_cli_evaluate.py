@@ -225,7 +225,7 @@ def test_the_estimate_comes_first_and_its_interval_follows(folder, monkeypatch, 
     assert alone < both < out.index("intervals: 90% intervals from 2 fits")
     assert alone < out.index("intervals follow, from 2 more fits") < both
     # No advice to ask for what follows.
-    assert "--interval" not in out[:both]
+    assert "--interval 0.9" not in out[:both]
     plans = {
         given: "interval  " in run(capsys, *words, *QUICK, *given, "--plan").out
         for given in ((), ("--quick",), ("--interval", "none"))

@@ -306,7 +306,7 @@ def _answer(
     verdict = [in_options(line) for line in evaluation.verdict.for_terminal()]
     if plan.interval is not None and evaluation.refits is None:
         # They follow.
-        verdict = [line for line in verdict if "--interval" not in line]
+        verdict = [line for line in verdict if "--interval 0.9" not in line]
     if before is not None:
         changed = evaluation.verdict.for_terminal() != before.verdict.for_terminal()
         verdict = ["", *verdict] if changed else []

@@ -43,8 +43,8 @@ class Faults:
         except DataError as error:
             if not self._collect:
                 raise
-            if str(error) not in self.found:
-                self.found.append(str(error))
+            said = error.found if isinstance(error, FaultyDataError) else (str(error),)
+            self.found += [text for text in said if text not in self.found]
 
     def require_none(self) -> None:
         """Go no further with faults that were collected: what follows would be their doing."""

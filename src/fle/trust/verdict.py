@@ -317,7 +317,7 @@ def _of_chance(evaluation: "Evaluation") -> Iterator[Reason]:
 def _chance(evaluation: "Evaluation") -> tuple[float, str]:
     """The largest standard error of a headline, in standard deviations of the return."""
     opinions, worst, which = evaluation.second_opinions, 0.0, JUDGED[0]
-    if opinions is None and evaluation.refits is not None:
+    if opinions is None and evaluation.refits:
         return _chance_by_refits(evaluation)
     for own in () if opinions is None else opinions.own:
         spread = own.figures["std"].value

@@ -18,7 +18,7 @@ from object_store import object_store
 import fle
 from fle.data.readers import streaming
 from fle.data.schema import FACTS, OTHER_ARRAYS, ROW_FIELDS
-from fle.errors import DataError, FLEError
+from fle.errors import DataError, FaultyDataError, FLEError
 from fle.manifests import ManifestError, write_manifest
 
 ROWS = 3_000
@@ -301,6 +301,24 @@ def test_a_killed_preparation_is_refused_and_begins_anew(tmp_path):
         with pytest.raises(DataError, match="the preparation was not finished"):
             opened(out)
     prepared_as_read(source, out)
+
+
+def test_all_that_is_wrong_is_said_at_once(tmp_path):
+    """Of each kind once, wherever it is; the rows are those of the first part that has it."""
+    table = columns()
+    number = len(table["reward"])
+    table["reward"][[5, number - 5]] = np.nan
+    table["action"][number - 3] = -1
+    source = write(tmp_path / "log", table)
+    with pytest.raises(FaultyDataError) as told:
+        quietly(fle.prepare, source, tmp_path / "out")
+    reward, action = told.value.found
+    assert "'reward'" in reward
+    assert "row 5" in reward
+    assert "'action'" in action
+    assert str(number - 3) in action
+    with pytest.raises(DataError, match="the preparation was not finished"):
+        fle.open(tmp_path / "out")
 
 
 def test_shards_of_an_object_store(tmp_path, monkeypatch):

@@ -1,10 +1,11 @@
 """`fle.prepare`: Parquet shards of any size become files of columns, in one pass."""
 
 import os
+import re
 import tempfile
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, final
@@ -41,7 +42,7 @@ from fle.data.readers.streaming import (
 )
 from fle.data.schema import FACTS, OTHER_ARRAYS, ROW_FIELDS, WORDS
 from fle.data.validation import Faults
-from fle.errors import DataError, FLEError, Remark, added_up
+from fle.errors import DataError, FaultyDataError, FLEError, Remark, added_up
 from fle.files import LOCK_NAME, make_directory, remove_leftovers, sole_writer, write_json
 from fle.manifests import MANIFEST, write_manifest
 
@@ -51,6 +52,8 @@ AT_ONCE = 2
 DESCRIBED = ("observations", "actions", "rewards")
 # Rows that are converted together.
 ROWS = 2**20
+# In messages: a number, and not a column called by one.
+NUMBER = re.compile(r"(?<![\w'.])-?\d[\d,.]*(?!\w)")
 # Of what is written at once.
 JSON_FILES = r"(prepared|manifest)\.json"
 
@@ -125,7 +128,8 @@ def _looked_at(
             )
     schema = parquet_schema(files.paths)
     name = str(files.paths[0])
-    roles = find_roles(name, leaf_names(schema), asked, asked["probability"], Faults())
+    faults = Faults(collect=True)
+    roles = find_roles(name, leaf_names(schema), asked, asked["probability"], faults)
     _refuse_text(name, schema, roles, wishes)
     return shards_of(files.paths), schema, roles
 
@@ -178,17 +182,33 @@ def _written(
     write_json(folder / PREPARED, {"format": FORMAT, "finished": False})
     log = _Log(folder, rows, follows="next_observation" not in roles.columns)
     parts = parts_of(shards, schema, roles, names)
+    faults = Faults(collect=True)
     try:
-        with tempfile.TemporaryFile(dir=folder) as scratch:
+        with tempfile.TemporaryFile(dir=folder) as scratch, faults.caught():
             ids = KnownIds(scratch)
             for part, values in _checked(parts, roles, wishes):
-                ids.add(part, roles)
-                log.append(part, values)
+                # All parts are checked, so that what is wrong is known at once.
+                with faults.caught():
+                    found = values.result()
+                    ids.add(part, roles)
+                    if not faults.found:
+                        log.append(part, found)
             ids.require_distinct(str(shards[0].path))
+        if faults.found:
+            raise FaultyDataError(_one_of_a_kind(faults.found))
         write_json(folder / PREPARED, log.contents(shards, roles).as_plain())
     finally:
         log.close()
     write_manifest(folder, [PREPARED])
+
+
+def _one_of_a_kind(messages: Sequence[str]) -> list[str]:
+    """The first of those that differ in file and numbers alone: other parts say the same."""
+    first: dict[str, str] = {}
+    for message in messages:
+        kind = message.partition(": ")[2] or message
+        first.setdefault(NUMBER.sub("", kind), message)
+    return list(first.values())
 
 
 def _dates(schema: Any, roles: Roles) -> list[str]:
@@ -201,12 +221,13 @@ def _dates(schema: Any, roles: Roles) -> list[str]:
 
 def _checked(
     parts: Iterator[LogPart], roles: Roles, wishes: Wishes
-) -> Iterator[tuple[LogPart, dict[str, Any]]]:
+) -> "Iterator[tuple[LogPart, Future[dict[str, Any]]]]":
     """Every part with the values of its fields, in order; some are checked at the same time."""
 
     def values(part: LogPart) -> dict[str, Any]:
         with on_one_core():
-            return table_values(part.source(), roles, wishes, Faults(), first=part.first)
+            faults = Faults(collect=True)
+            return table_values(part.source(), roles, wishes, faults, first=part.first)
 
     keep_memory()
     waiting: deque[tuple[LogPart, Any]] = deque()
@@ -215,11 +236,9 @@ def _checked(
             for part in parts:
                 waiting.append((part, pool.submit(values, part)))
                 if len(waiting) > AT_ONCE:
-                    known, found = waiting.popleft()
-                    yield known, found.result()
+                    yield waiting.popleft()
             while waiting:
-                known, found = waiting.popleft()
-                yield known, found.result()
+                yield waiting.popleft()
         finally:
             for _, found in waiting:
                 found.cancel()
