@@ -144,8 +144,8 @@ def measured(what: str, source: Path, out: Path) -> dict[str, Any]:
 def evaluated(what: str, source: Path, out: Path) -> dict[str, Any]:
     """Of the prepared log, or of its first shard in memory."""
     import fle
-    from fle.screen import Silent
     from fle.paper.environment import describe
+    from fle.screen import Silent
 
     began = time.monotonic()
     data = fle.open(out) if what == "large" else fle.read(sorted(source.glob("*.parquet"))[0])
