@@ -144,14 +144,14 @@ def measured(what: str, source: Path, out: Path) -> dict[str, Any]:
 def evaluated(what: str, source: Path, out: Path) -> dict[str, Any]:
     """Of the prepared log, or of its first shard in memory."""
     import fle
-    from fle.fitting import progress
     from fle.paper.environment import describe
+    from fle.screen import Silent
 
     began = time.monotonic()
     data = fle.open(out) if what == "large" else fle.read(sorted(source.glob("*.parquet"))[0])
     opened = time.monotonic() - began
     planned = fle.plan(data, policy, recipe=RECIPE, **FIT)
-    found = planned.carry_out(progress=progress.Silent())
+    found = planned.carry_out(progress=Silent())
     # The first stage compiles, and fits what the log earned.
     stages = [record.seconds for record in found.records[1:]]
     return {

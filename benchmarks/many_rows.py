@@ -88,14 +88,14 @@ def memory_of(data: Any) -> tuple[int, int]:
 def measure(path: Path) -> dict[str, Any]:
     """In the process of its own."""
     import jax
-    import optax  # noqa: F401
     import pyarrow.dataset
     import pyarrow.parquet  # noqa: F401
     import scipy.sparse  # noqa: F401
 
     import fle
-    from fle.fitting import cross_fitting, loop, progress
+    from fle.fitting import cross_fitting, loop
     from fle.paper.environment import describe
+    from fle.screen import Silent
 
     warnings.simplefilter("ignore")
     jax.block_until_ready(jax.numpy.zeros(3) + 1)
@@ -128,7 +128,7 @@ def measure(path: Path) -> dict[str, Any]:
     )
     note("plan", began)
     began = time.monotonic(), time.process_time()
-    result = plan.carry_out(progress=progress.Silent(), anyway=True)
+    result = plan.carry_out(progress=Silent(), anyway=True)
     note("fit", began)
     began = time.monotonic(), time.process_time()
     mean = float(result.returns.mean())
@@ -195,7 +195,7 @@ def recorded() -> list[float]:
     """What the process would grow to by each estimate that is made from now on."""
     from fle.data import passes
     from fle.data.readers import arrays, arrow_tables, reading
-    from fle.fitting import decisions, plans, progress
+    from fle.fitting import decisions, plans
     from fle.policies import answers
 
     estimates: list[float] = []
@@ -203,7 +203,7 @@ def recorded() -> list[float]:
     def record(needed: float, what: str, rows: int) -> None:
         estimates.append(passes._size_of_process() + needed)
 
-    for module in (arrays, arrow_tables, reading, plans, decisions, progress, answers):
+    for module in (arrays, arrow_tables, reading, plans, decisions, answers):
         module.require_memory = record  # type: ignore[attr-defined]
     return estimates
 

@@ -10,7 +10,7 @@ import fle
 
 ROOT = Path(fle.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
-MOST_MODULES = 136
+MOST_MODULES = 134
 MOST_LINES = 60
 
 

@@ -188,3 +188,23 @@ def test_truths_are_of_another_policy():
     earned = logged(20_000, seed=0).observed_returns(1.0, 5)[0][:, 0]
     error = earned.std() / np.sqrt(len(earned))
     assert abs(earned.mean() - truths()["mean"][1]) > 2 * BEYOND * error
+
+
+@pytest.mark.filterwarnings("ignore::fle.errors.FLEWarning")
+def test_an_episode_that_earned_nothing_returned_nothing():
+    """Whatever others earned before it in the log: 0.1 has no exact form in binary."""
+    data = fle.Dataset(
+        observations=np.zeros((6, 1)),
+        actions=np.array([0, 1, 0, 1, 0, 1]),
+        rewards=np.array([0.1, 0.2, 0.0, 0.0, 0.3, 0.0]),
+        terminations=np.arange(6) % 2 == 1,
+        episodes=np.arange(6) // 2,
+        propensities=np.full(6, 0.5),
+        number_of_actions=2,
+    )
+    plan = fle.plan(data, lambda x: np.full((len(x), 2), 0.5), horizon=2, model=MODEL, rows="all")
+    episodes = baselines.WeightedEpisodes.of(plan)
+    assert episodes.before[:, 0].tolist() == [0.0, 0.1, 0.0, 0.0, 0.0, 0.3]
+    assert episodes.after[2:, 0].tolist() == [0.0, 0.0, 0.3, 0.3]
+    for estimator in ESTIMATORS:
+        assert estimator(episodes).cdf(0.0).value == pytest.approx(1 / 3)

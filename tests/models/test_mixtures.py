@@ -9,7 +9,7 @@ import pytest
 from model_outputs import build, log_prob, loss_of_row
 
 import fle
-from fle.models.mixtures import ComponentGradients, Mixture, even_gradients, from_returns, parts
+from fle.models.network import ComponentGradients, Mixture, even_gradients, from_returns, parts
 from fle.recipe import ONE_FIT, TUNING, Tuning, usual
 
 

@@ -142,12 +142,14 @@ class WeightedEpisodes:
         )
         paid = data.rewards[rows] * (plan.problem.gamma ** steps[rows])[:, None]
         after = _running_sums(paid, opening_of(numbers[rows]))
+        starts = starts_episode(numbers[rows])[:, None]
+        before = np.where(starts, 0.0, np.roll(after, 1, axis=0))
         lasts = ends_episode(numbers[rows])
         cut = ~data.terminations[rows][lasts]
         if horizon is not None:
             cut &= steps[rows][lasts] + 1 < horizon
         remarks = (source,) if source else ()
-        return cls(plan, rows, weights, table, cut, after - paid, after, remarks)
+        return cls(plan, rows, weights, table, cut, before, after, remarks)
 
     @property
     def number(self) -> int:
@@ -238,9 +240,16 @@ def _products(ratios: FloatArray, first: IntArray) -> FloatArray:
 
 
 def _running_sums(values: FloatArray, first: IntArray) -> FloatArray:
-    """Sums from each episode's first row up to each row."""
-    sums = np.cumsum(values, axis=0)
-    return sums - np.where((first > 0)[:, None], sums[first - 1], 0.0)
+    """Sums from each episode's first row up to each row.
+
+    Step by step, as a difference of sums over the whole log would not be 0 where nothing was paid.
+    """
+    sums = values.copy()
+    steps = np.arange(len(first)) - first
+    order = np.argsort(steps, kind="stable")
+    for rows in np.split(order, np.cumsum(np.bincount(steps))[:-1])[1:]:
+        sums[rows] += sums[rows - 1]
+    return sums
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,8 +16,7 @@ from fle.data import Dataset
 from fle.data.passes import Array, centre_and_scale, standardised
 from fle.fitting.encoding import MOST_ONE_HOT
 from fle.fitting.optimiser import Adam, compiler_options
-from fle.models.mixtures import Mixture
-from fle.models.network import Network
+from fle.models.network import Mixture, Network
 
 Device: TypeAlias = jax.Array
 

@@ -8,10 +8,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from fle.models.law import Sizes
-from fle.models.mixtures import ComponentGradients, Mixture
+from fle.models.network import ComponentGradients, Conditionals, Mixture, TriangularLaw
 from fle.models.objectives import Likelihood
 from fle.models.specs import ModelSpec
-from fle.models.triangular import Conditionals, TriangularLaw
 from fle.recipe import Resolved
 
 

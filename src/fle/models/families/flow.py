@@ -13,10 +13,9 @@ from jaxtyping import Array, Float
 
 from fle.errors import ModelError, SettingsError, install
 from fle.models.law import Density, Law, Sizes
-from fle.models.network import Network
+from fle.models.network import Conditionals, Network, TriangularLaw
 from fle.models.objectives import Likelihood
 from fle.models.specs import ModelSpec
-from fle.models.triangular import Conditionals, TriangularLaw
 from fle.recipe import Resolved
 
 if TYPE_CHECKING:

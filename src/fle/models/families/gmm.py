@@ -11,8 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from fle.models.law import Density, Sizes
-from fle.models.mixtures import ComponentGradients, Mixture
-from fle.models.network import Network
+from fle.models.network import ComponentGradients, Mixture, Network
 from fle.models.objectives import Likelihood
 from fle.models.specs import ModelSpec
 from fle.recipe import Resolved
