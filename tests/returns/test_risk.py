@@ -168,3 +168,10 @@ def test_unusable_samples_weights_and_orders():
         risk.entropic([1.0], -1.0)
     with pytest.raises(SettingsError, match="threshold: expected numbers, got nan"):
         risk.below([1.0], np.nan)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-200, 1e200])
+def test_the_effective_size_has_no_unit(scale):
+    """Squares of products of a hundred ratios may be zero. (1 + 2 + 1)² / (1 + 4 + 1)."""
+    weights = scale * np.array([1.0, 2.0, 1.0])
+    assert risk.effective_size(np.zeros(3), weights) == pytest.approx(16 / 6)

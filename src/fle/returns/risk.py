@@ -218,6 +218,8 @@ def effective_size(samples: ArrayLike, weights: Weights = None) -> float:
     if weights is None:
         return float(np.size(samples))
     masses = np.asarray(weights, dtype=float)
+    # Products of many ratios may be so small that their squares are zero.
+    masses = masses / masses.max()
     return float(masses.sum() ** 2 / np.sum(masses**2))
 
 
