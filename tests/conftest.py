@@ -38,6 +38,8 @@ LIGHT = os.environ.setdefault("XLA_FLAGS", FLAGS) == FLAGS
 # without any, a step of a small network takes 2 ms instead of 0.4, its compilation 1 s and not 3.
 MANY_USES = 20_000
 SOME = {"xla_backend_optimization_level": 1}
+# What the tests compile otherwise than the processes they start: module, name, function.
+ELSEWHERE: list = []
 
 # The processes share the cores already. Threads of linear algebra that wait for one burn its time:
 # 92 seconds of the processor instead of 18 in `baselines/test_second_opinions.py`.
@@ -104,8 +106,18 @@ def what_takes_long_is_optimised():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "stage_training", training)
         for module, name in ((measurement, "mean_loss"), (targets, "_draw")):
-            usual = getattr(module, name).__wrapped__
-            patch.setattr(module, name, eqx.filter_jit(usual, compiler_options=SOME))
+            usual = getattr(module, name)
+            ELSEWHERE.append((module, name, usual))
+            patch.setattr(module, name, eqx.filter_jit(usual.__wrapped__, compiler_options=SOME))
+        yield
+
+
+@pytest.fixture(scope="module")
+def compiled_as_elsewhere(what_takes_long_is_optimised):
+    """Draws and measures as other processes compile them, to the last bit."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, usual in ELSEWHERE:
+            patch.setattr(module, name, usual)
         yield
 
 

@@ -20,7 +20,7 @@ from fle.fitting.plan_files import PlanWriter, read_plan
 
 
 @pytest.fixture(scope="module")
-def plans():
+def plans(compiled_as_elsewhere):
     return {
         "first": plan(interval=fle.Interval(0.9, 2)),
         "second": plan(policy=(0.7, 0.3)),
