@@ -142,6 +142,16 @@ def test_the_alarm_is_in_standard_errors_and_says_what_it_cannot_see():
     assert "weights are gone" in held("weights are gone").alarm_in_words("return")
 
 
+def test_a_tail_with_fewer_than_five_of_its_returns_is_not_checked():
+    """53 returns: 5.3 beyond the 10% and the 90% quantile, 2.65 beyond 5% and 95%."""
+    names = ("quantile:0.05", "quantile:0.1", "quantile:0.9", "quantile:0.95", "cvar:0.05")
+    mine = {"mean": Figure(0.0, 0.01), "std": Figure(1.0, 0.01)}
+    mine |= dict.fromkeys(names, Figure(0.0, 0.01))
+    robust = Opinion("doubly robust", "return", dict.fromkeys(mine, Figure(0.1, 0.1)), 53.0)
+    checks = SecondOpinions(own(mine), (robust,)).checks("return")
+    assert set(checks) == {"mean", "std", "quantile:0.1", "quantile:0.9"}
+
+
 def test_fitted_q_does_not_warn_where_the_log_itself_refutes_it():
     """Whole episodes with logged propensities rest on no class of functions."""
     mine = {"mean": Figure(0.0, 0.01), "std": Figure(1.0, 0.01)}

@@ -30,6 +30,17 @@ TINY = 1e-300
 # The opinion that is right where the estimate is biased and weights are not.
 ROBUST = "doubly robust"
 LEVEL = 0.9
+# A tail in which it has fewer returns, by its effective size, has no interval that could be right.
+FEWEST_BEYOND = 5.0
+
+
+def _beyond(asked: str) -> float:
+    """The share of returns beyond a quantile, or in the tail of CVaR; 1 for other measures."""
+    found = measure(asked)
+    if found.family.name not in ("quantile", "cvar"):
+        return 1.0
+    level = found.parameters[0]
+    return min(level, 1 - level)
 
 
 def figures_held() -> tuple[str, ...]:
@@ -231,6 +242,8 @@ class SecondOpinions:
         found = {}
         for asked, (value, error) in theirs.figures.items():
             if error is None or asked not in mine[0].figures:
+                continue
+            if _beyond(asked) * theirs.effective_size < FEWEST_BEYOND:
                 continue
             low, high = value - wide * error, value + wide * error
             if measure(asked).probability:
